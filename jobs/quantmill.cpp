@@ -1,0 +1,72 @@
+// The program: reads the command line, runs one command, turns an Error into a message and an exit
+// status.
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/version.h"
+#include "inspect.h"
+#include "plan.h"
+#include "quantize.h"
+#include "stats.h"
+#include "verify.h"
+
+namespace {
+
+// Whether this process speaks for the job: rank 0 under mpirun or srun, or alone. Before MPI is up
+// only the launcher's environment can tell.
+bool speaks_for_the_job() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) {
+      return std::string(rank) == "0";
+    }
+  }
+  return true;
+}
+
+int fail(const quantmill::Error& error) {
+  if (speaks_for_the_job()) {
+    std::cerr << "quantmill: " << error.message() << std::endl;
+  }
+  return static_cast<int>(error.code());
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Quantizes large model checkpoints with activation-aware scales, on any number of MPI ranks.",
+      "quantmill");
+  app.set_version_flag("--version", fmt::format("quantmill {}", quantmill::program_version()));
+  app.require_subcommand(1);
+  std::function<int()> action;
+  quantmill::add_quantize_command(app, action);
+  quantmill::add_plan_command(app, action);
+  quantmill::add_stats_command(app, action);
+  quantmill::add_inspect_command(app, action);
+  quantmill::add_verify_command(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& failure) {
+    if (failure.get_exit_code() ==
+        static_cast<int>(CLI::ExitCodes::Success)) {  // --help, --version
+      return speaks_for_the_job() ? app.exit(failure) : 0;
+    }
+    return fail({quantmill::ErrorCode::kUsage, fmt::format("{}; see --help", failure.what())});
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& exception) {
+    return fail(quantmill::as_error(exception));
+  }
+}

@@ -1,0 +1,174 @@
+#include "recipe_options.h"
+
+#include <charconv>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace quantmill {
+namespace {
+
+constexpr std::uint64_t kMaxRecipeBytes = std::uint64_t{16} << 20;
+
+// "0,0.25,0.5" -> {0, 0.25, 0.5}
+std::vector<double> parse_alphas(const std::string& text) {
+  std::vector<double> alphas;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    double alpha = 0;
+    const auto [end, failure] = std::from_chars(part.data(), part.data() + part.size(), alpha);
+    if (failure != std::errc() || end != part.data() + part.size()) {
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format(
+              "--alphas {}: '{}' is not a number; give numbers from 0 to 1 with commas between",
+              text,
+              part));
+    }
+    alphas.push_back(alpha);
+  }
+  return alphas;
+}
+
+// The script has one scale rule and one way to scale.
+void fix_for_seed(const RecipeOptions& options, Recipe& recipe) {
+  if (options.scale_rule && recipe.scale_rule != ScaleRule::kFloor) {
+    throw Error(ErrorCode::kUsage,
+                "--compat seed has the scale rule floor; leave --scale-rule out");
+  }
+  if (recipe.scaling != Scaling::kAwqGrid || recipe.fold_scales != FoldScales::kExact) {
+    throw Error(ErrorCode::kUsage,
+                "--compat seed has its own scaling; leave --scaling and --fold-scales out");
+  }
+  recipe.scale_rule = ScaleRule::kFloor;
+}
+
+}  // namespace
+
+std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
+  auto options = std::make_shared<RecipeOptions>();
+  const std::string group = "What to make";
+  command
+      .add_option("--recipe",
+                  options->recipe_file,
+                  "JSON file of these settings; options given here come over it")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      .add_option("--scheme",
+                  options->scheme,
+                  "number format: mxfp4 (default), or bf16, f32 with --layout plain")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--layout",
+                  options->layout,
+                  "how it is stored: quark (default) or plain, folded but not quantized")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--scaling",
+                  options->scaling,
+                  "activation-aware scales: awq-grid (default, needs --stats) or none")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--alphas", options->alphas, "exponents that awq-grid tries (default 0,0.1,…,1)")
+      ->type_name("LIST")
+      ->group(group);
+  command
+      .add_option("--scale-rule",
+                  options->scale_rule,
+                  "block scale from the block's maximum: even (default), floor, rceil, ceil")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--fold-scales",
+                  options->fold_scales,
+                  "exact (default), pow2 (powers of two: folding rounds nothing at all) or off")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--keep",
+                  options->keep,
+                  "leave what matches unquantized, e.g. '*.down_proj' (repeatable)")
+      ->type_name("PATTERN")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  command
+      .add_option("--arch",
+                  options->architecture,
+                  "architecture: a built-in name or a JSON file (default: by config.json)")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      .add_flag("--allow-unknown",
+                options->allow_unknown,
+                "copy tensors that the architecture does not mention")
+      ->group(group);
+  command
+      .add_option("--max-shard-size",
+                  options->max_shard_size,
+                  "cut the output into files of at most this size, e.g. 4G "
+                  "(default: the source's files)")
+      ->type_name("SIZE")
+      ->group(group);
+  command
+      .add_option("--compat",
+                  options->compat,
+                  "seed: do what the script quantize_dflash_mxfp4.py does, faults included")
+      ->type_name("NAME")
+      ->group(group);
+  return options;
+}
+
+Recipe make_recipe(const RecipeOptions& options) {
+  Recipe recipe;
+  if (options.recipe_file) {
+    with_context(*options.recipe_file, [&] {
+      apply_recipe_json(read_text_file(*options.recipe_file, kMaxRecipeBytes), recipe);
+    });
+  }
+  if (options.scheme) {
+    recipe.scheme = scheme_from_name(*options.scheme);
+  }
+  if (options.layout) {
+    recipe.layout = layout_from_name(*options.layout);
+  }
+  if (options.scaling) {
+    recipe.scaling = scaling_from_name(*options.scaling);
+  }
+  if (options.alphas) {
+    recipe.alphas = parse_alphas(*options.alphas);
+  }
+  if (options.scale_rule) {
+    recipe.scale_rule = scale_rule_from_name(*options.scale_rule);
+  }
+  if (options.fold_scales) {
+    recipe.fold_scales = fold_scales_from_name(*options.fold_scales);
+  }
+  if (!options.keep.empty()) {
+    recipe.keep = options.keep;
+  }
+  if (options.compat) {
+    recipe.compat = compat_from_name(*options.compat);
+  }
+  if (options.architecture) {
+    recipe.architecture = *options.architecture;
+  }
+  if (options.max_shard_size) {
+    recipe.max_shard_bytes = parse_size(*options.max_shard_size);
+  }
+  recipe.allow_unknown = recipe.allow_unknown || options.allow_unknown;
+  if (recipe.compat == Compat::kSeed) {
+    fix_for_seed(options, recipe);
+  }
+  check_recipe(recipe);
+  return recipe;
+}
+
+}  // namespace quantmill

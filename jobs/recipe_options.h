@@ -1,0 +1,41 @@
+#pragma once
+
+// The options that make a recipe, shared by every command that takes one: a recipe file first, then
+// options over it.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/recipe.h"
+
+namespace quantmill {
+
+// Values as given on the command line; unset ones leave the recipe file's, or the default.
+struct RecipeOptions {
+  std::optional<std::string> recipe_file;
+  std::optional<std::string> scheme;
+  std::optional<std::string> layout;
+  std::optional<std::string> scaling;
+  std::optional<std::string> alphas;
+  std::optional<std::string> scale_rule;
+  std::optional<std::string> fold_scales;
+  std::vector<std::string> keep;
+  std::optional<std::string> compat;
+  std::optional<std::string> architecture;
+  std::optional<std::string> max_shard_size;
+  bool allow_unknown = false;
+};
+
+// Registers the options on `command`; the returned object is filled when the command line is
+// parsed.
+std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command);
+
+// The effective recipe. kUsage for values that do not exist or do not go together.
+// --compat seed fixes the scale rule (floor) and the scaling of the script; asking for others is an
+// error.
+Recipe make_recipe(const RecipeOptions& options);
+
+}  // namespace quantmill

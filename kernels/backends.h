@@ -1,0 +1,77 @@
+#pragma once
+
+// Private to kernels/: what each backend implements. Shapes have been checked by dispatch.cpp.
+// quantmill::reference defines the results; quantmill::cpu gives the same bytes faster.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kernels/compare.h"
+#include "kernels/convert.h"
+#include "kernels/matrix.h"
+#include "kernels/mx.h"
+#include "kernels/scale.h"
+
+namespace quantmill::reference {
+
+std::optional<MatrixPosition> decode_to_float(DType dtype,
+                                              std::span<const std::byte> stored,
+                                              FloatMatrix out);
+std::optional<MatrixPosition> encode_from_float(ConstFloatMatrix values,
+                                                DType dtype,
+                                                std::span<std::byte> stored);
+void scale_matrix(FloatMatrix values,
+                  std::span<const float> column_factors,
+                  std::span<const float> row_divisors);
+void mx_quantize(const MxSpec& spec,
+                 ConstFloatMatrix values,
+                 std::span<std::uint8_t> packed,
+                 std::span<std::uint8_t> scales);
+void mx_dequantize(ElementFormat element,
+                   std::span<const std::uint8_t> packed,
+                   std::span<const std::uint8_t> scales,
+                   FloatMatrix values);
+void mx_error_curve(const MxSpec& spec,
+                    ConstFloatMatrix values,
+                    std::span<const float> importance,
+                    ConstFloatMatrix candidates,
+                    std::span<double> sums);
+void add_errors(ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+
+}  // namespace quantmill::reference
+
+namespace quantmill::cpu {
+
+std::optional<MatrixPosition> decode_to_float(Isa isa,
+                                              DType dtype,
+                                              std::span<const std::byte> stored,
+                                              FloatMatrix out);
+std::optional<MatrixPosition> encode_from_float(Isa isa,
+                                                ConstFloatMatrix values,
+                                                DType dtype,
+                                                std::span<std::byte> stored);
+void scale_matrix(Isa isa,
+                  FloatMatrix values,
+                  std::span<const float> column_factors,
+                  std::span<const float> row_divisors);
+void mx_quantize(Isa isa,
+                 const MxSpec& spec,
+                 ConstFloatMatrix values,
+                 std::span<std::uint8_t> packed,
+                 std::span<std::uint8_t> scales);
+void mx_dequantize(Isa isa,
+                   ElementFormat element,
+                   std::span<const std::uint8_t> packed,
+                   std::span<const std::uint8_t> scales,
+                   FloatMatrix values);
+void mx_error_curve(Isa isa,
+                    const MxSpec& spec,
+                    ConstFloatMatrix values,
+                    std::span<const float> importance,
+                    ConstFloatMatrix candidates,
+                    std::span<double> sums);
+void add_errors(Isa isa, ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+
+}  // namespace quantmill::cpu

@@ -1,0 +1,150 @@
+// The cpu backend: whole matrices, cut into what the entries of an instruction set take.
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/backends.h"
+#include "kernels/cpu/entries.h"
+
+namespace quantmill::cpu {
+namespace {
+
+// A tile of rows x columns is read from memory once and then met by every candidate out of the
+// first-level cache: 4 x 512 values, and 512 each of s, 1 / s and importance, are 14 KB.
+constexpr std::size_t kTileRows = 4;
+constexpr std::size_t kTileCols = 512;
+
+const Entries& entries(Isa isa) {
+  switch (isa) {
+    case Isa::kPlain:
+      return kPlainEntries;
+    case Isa::kAvx2:
+      return kAvx2Entries;
+    case Isa::kAvx512:
+      return kAvx512Entries;
+  }
+  return kPlainEntries;
+}
+
+bool is_fast(ElementFormat element) {
+  return element == ElementFormat::kE2m1;
+}
+
+}  // namespace
+
+std::optional<MatrixPosition> decode_to_float(Isa isa,
+                                              DType dtype,
+                                              std::span<const std::byte> stored,
+                                              FloatMatrix out) {
+  const std::size_t count = out.rows * out.cols;
+  if (dtype != DType::kF32 &&
+      entries(isa).decode({stored.data(), out.data, count, dtype == DType::kBf16})) {
+    return std::nullopt;
+  }
+  // F32 is a copy; and where something is not finite, the reference finds the place.
+  return reference::decode_to_float(dtype, stored, out);
+}
+
+std::optional<MatrixPosition> encode_from_float(Isa isa,
+                                                ConstFloatMatrix values,
+                                                DType dtype,
+                                                std::span<std::byte> stored) {
+  const std::size_t count = values.rows * values.cols;
+  if (dtype == DType::kBf16 && entries(isa).encode({values.data, stored.data(), count})) {
+    return std::nullopt;
+  }
+  return reference::encode_from_float(values, dtype, stored);
+}
+
+void scale_matrix(Isa isa,
+                  FloatMatrix values,
+                  std::span<const float> column_factors,
+                  std::span<const float> row_divisors) {
+  entries(isa).scale_rows({values.data,
+                           values.rows,
+                           values.cols,
+                           column_factors.empty() ? nullptr : column_factors.data(),
+                           row_divisors.empty() ? nullptr : row_divisors.data()});
+}
+
+void mx_quantize(Isa isa,
+                 const MxSpec& spec,
+                 ConstFloatMatrix values,
+                 std::span<std::uint8_t> packed,
+                 std::span<std::uint8_t> scales) {
+  if (!is_fast(spec.element)) {
+    return reference::mx_quantize(spec, values, packed, scales);
+  }
+  entries(isa).mx_quantize({values.data,
+                            packed.data(),
+                            scales.data(),
+                            scales.size(),
+                            mx_scale_carry(spec.scale_rule, spec.element),
+                            spec.ties == TieRule::kSeed});
+}
+
+void mx_dequantize(Isa isa,
+                   ElementFormat element,
+                   std::span<const std::uint8_t> packed,
+                   std::span<const std::uint8_t> scales,
+                   FloatMatrix values) {
+  if (!is_fast(element)) {
+    return reference::mx_dequantize(element, packed, scales, values);
+  }
+  entries(isa).mx_dequantize({packed.data(), scales.data(), values.data, scales.size()});
+}
+
+void mx_error_curve(Isa isa,
+                    const MxSpec& spec,
+                    ConstFloatMatrix values,
+                    std::span<const float> importance,
+                    ConstFloatMatrix candidates,
+                    std::span<double> sums) {
+  if (!is_fast(spec.element)) {
+    return reference::mx_error_curve(spec, values, importance, candidates, sums);
+  }
+  const auto add_curve = entries(isa).add_curve;
+  const std::uint32_t carry = mx_scale_carry(spec.scale_rule, spec.element);
+  std::vector<float> inverses(candidates.rows * candidates.cols);
+  for (std::size_t i = 0; i < inverses.size(); ++i) {
+    inverses[i] = 1.0F / candidates.data[i];
+  }
+  std::vector<SumLanes> lanes(kTileRows * sums.size());
+  for (std::size_t first = 0; first < values.rows; first += kTileRows) {
+    const std::size_t num_rows = std::min(kTileRows, values.rows - first);
+    std::fill(lanes.begin(), lanes.end(), SumLanes{});
+    for (std::size_t begin = 0; begin < values.cols; begin += kTileCols) {
+      const std::size_t num_cols = std::min(kTileCols, values.cols - begin);
+      for (std::size_t candidate = 0; candidate < sums.size(); ++candidate) {
+        const std::size_t offset = candidate * values.cols + begin;
+        for (std::size_t r = 0; r < num_rows; ++r) {
+          add_curve({values.data + (first + r) * values.cols + begin,
+                     importance.data() + begin,
+                     candidates.data + offset,
+                     inverses.data() + offset,
+                     num_cols,
+                     carry,
+                     spec.ties == TieRule::kSeed,
+                     lanes[r * sums.size() + candidate].data()});
+        }
+      }
+    }
+    for (std::size_t r = 0; r < num_rows; ++r) {
+      for (std::size_t candidate = 0; candidate < sums.size(); ++candidate) {
+        sums[candidate] += add_lanes(lanes[r * sums.size() + candidate]);
+      }
+    }
+  }
+}
+
+void add_errors(Isa isa, ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums) {
+  for (std::size_t r = 0; r < want.rows; ++r) {
+    SumLanes errors{};
+    SumLanes norms{};
+    entries(isa).add_errors({got.row(r).data(), want.row(r).data(), want.cols, &errors, &norms});
+    sums.squared_error += add_lanes(errors);
+    sums.squared_norm += add_lanes(norms);
+  }
+}
+
+}  // namespace quantmill::cpu

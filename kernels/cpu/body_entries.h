@@ -1,0 +1,23 @@
+#pragma once
+
+// Private to kernels/cpu, included by isa_*.cpp only: the table of entries for vectors of W lanes.
+
+#include "kernels/cpu/body_float.h"
+#include "kernels/cpu/body_mx.h"
+
+namespace quantmill::cpu {
+namespace {
+
+template <std::size_t W>
+constexpr Entries make_entries() {
+  return {quantize_blocks_any<W>,
+          dequantize_blocks<W>,
+          add_segment_any<W>,
+          scale_rows,
+          add_row<W>,
+          decode_any<W>,
+          encode_all<W>};
+}
+
+}  // namespace
+}  // namespace quantmill::cpu

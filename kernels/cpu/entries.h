@@ -1,0 +1,90 @@
+#pragma once
+
+// Private to kernels/cpu: what each instruction set provides, as plain functions on plain data.
+// backend.cpp calls them for whole matrices; isa_plain.cpp, isa_avx2.cpp and isa_avx512.cpp make
+// them from the same bodies (body_*.h).
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/lane_sums.h"
+
+namespace quantmill::cpu {
+
+// MXFP4 blocks one after the other: 32 floats, 16 bytes of codes, one scale byte each.
+struct QuantizeTask {
+  const float* values;
+  std::uint8_t* packed;
+  std::uint8_t* scales;
+  std::size_t num_blocks;
+  std::uint32_t carry;  // mx_scale_carry
+  bool is_seed;         // TieRule::kSeed
+};
+
+struct DequantizeTask {
+  const std::uint8_t* packed;
+  const std::uint8_t* scales;
+  float* values;
+  std::size_t num_blocks;
+};
+
+// A part of one row (whole blocks), and one candidate there.
+struct CurveTask {
+  const float* values;
+  const float* importance;
+  const float* s;
+  const float* inverse;  // 1 / s
+  std::size_t cols;
+  std::uint32_t carry;
+  bool is_seed;
+  double* lanes;  // kSumLanes sums to add to
+};
+
+// Null factors or divisors leave that side as it is.
+struct ScaleTask {
+  float* values;
+  std::size_t rows;
+  std::size_t cols;
+  const float* column_factors;
+  const float* row_divisors;
+};
+
+// One row; adds to 16 lanes each, by column modulo 16.
+struct CompareTask {
+  const float* got;
+  const float* want;
+  std::size_t cols;
+  SumLanes* errors;
+  SumLanes* norms;
+};
+
+// Elements of two bytes, BF16 or F16.
+struct DecodeTask {
+  const std::byte* stored;
+  float* values;
+  std::size_t count;
+  bool is_bf16;
+};
+
+// To BF16.
+struct EncodeTask {
+  const float* values;
+  std::byte* stored;
+  std::size_t count;
+};
+
+struct Entries {
+  void (*mx_quantize)(const QuantizeTask&);
+  void (*mx_dequantize)(const DequantizeTask&);
+  void (*add_curve)(const CurveTask&);
+  void (*scale_rows)(const ScaleTask&);
+  void (*add_errors)(const CompareTask&);
+  bool (*decode)(const DecodeTask&);  // whether all are finite
+  bool (*encode)(const EncodeTask&);  // whether all results are finite
+};
+
+extern const Entries kPlainEntries;
+extern const Entries kAvx2Entries;
+extern const Entries kAvx512Entries;
+
+}  // namespace quantmill::cpu

@@ -1,0 +1,39 @@
+// The cpu backend's kernels for AVX-512 (F, BW, VL, DQ).
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include <immintrin.h>
+
+#include "kernels/codec.h"
+#include "kernels/cpu/entries.h"
+#include "kernels/mx.h"
+
+// From here on, functions are for this instruction set. What other files also use was included
+// before: its functions must stay for any machine. The attribute on functions alone is not enough:
+// GCC 12 takes vectors apart before it inlines.
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
+#endif
+
+#include "kernels/cpu/lanes_avx512.h"  // before the bodies: they use its specializations
+
+#include "kernels/cpu/body_entries.h"
+
+namespace quantmill::cpu {
+
+constinit const Entries kAvx512Entries = make_entries<16>();
+
+}  // namespace quantmill::cpu
+
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif

@@ -1,0 +1,142 @@
+// The public kernels: check shapes once, then hand over to the backend that the context names.
+
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/backends.h"
+
+namespace quantmill {
+namespace {
+
+bool is_reference(const Context& context) {
+  return context.backend == Backend::kReference;
+}
+
+std::size_t stored_bytes(DType dtype) {
+  return dtype == DType::kF32 ? 4 : 2;
+}
+
+void check_mx_shapes(std::size_t rows,
+                     std::size_t cols,
+                     ElementFormat element,
+                     std::size_t packed_bytes,
+                     std::size_t scale_bytes) {
+  check_invariant(cols % kMxBlock == 0, "the columns of an MX matrix must be a multiple of 32");
+  check_invariant(packed_bytes == rows * mx_packed_bytes(element, cols),
+                  "the packed elements of an MX matrix have the wrong size");
+  check_invariant(scale_bytes == rows * (cols / kMxBlock),
+                  "the scales of an MX matrix have the wrong size");
+}
+
+void check_ties(const MxSpec& spec) {
+  check_invariant(spec.ties == TieRule::kEven || spec.element == ElementFormat::kE2m1,
+                  "the seed tie rule exists for e2m1 only");
+}
+
+}  // namespace
+
+bool is_convertible(DType dtype) {
+  return dtype == DType::kBf16 || dtype == DType::kF16 || dtype == DType::kF32;
+}
+
+std::optional<MatrixPosition> decode_to_float(const Context& context,
+                                              DType dtype,
+                                              std::span<const std::byte> stored,
+                                              FloatMatrix out) {
+  check_invariant(is_convertible(dtype), "only BF16, F16 and F32 elements decode to float");
+  check_invariant(stored.size() == out.rows * out.cols * stored_bytes(dtype),
+                  "the stored elements of a matrix have the wrong size");
+  return is_reference(context) ? reference::decode_to_float(dtype, stored, out)
+                               : cpu::decode_to_float(context.isa, dtype, stored, out);
+}
+
+std::optional<MatrixPosition> encode_from_float(const Context& context,
+                                                ConstFloatMatrix values,
+                                                DType dtype,
+                                                std::span<std::byte> stored) {
+  check_invariant(is_convertible(dtype), "floats encode to BF16, F16 and F32 only");
+  check_invariant(stored.size() == values.rows * values.cols * stored_bytes(dtype),
+                  "the stored elements of a matrix have the wrong size");
+  return is_reference(context) ? reference::encode_from_float(values, dtype, stored)
+                               : cpu::encode_from_float(context.isa, values, dtype, stored);
+}
+
+void scale_matrix(const Context& context,
+                  FloatMatrix values,
+                  std::span<const float> column_factors,
+                  std::span<const float> row_divisors) {
+  check_invariant(column_factors.empty() || column_factors.size() == values.cols,
+                  "there must be one column factor for each column");
+  check_invariant(row_divisors.empty() || row_divisors.size() == values.rows,
+                  "there must be one row divisor for each row");
+  if (is_reference(context)) {
+    reference::scale_matrix(values, column_factors, row_divisors);
+  } else {
+    cpu::scale_matrix(context.isa, values, column_factors, row_divisors);
+  }
+}
+
+void mx_quantize(const Context& context,
+                 const MxSpec& spec,
+                 ConstFloatMatrix values,
+                 std::span<std::uint8_t> packed,
+                 std::span<std::uint8_t> scales) {
+  check_mx_shapes(values.rows, values.cols, spec.element, packed.size(), scales.size());
+  check_ties(spec);
+  if (is_reference(context)) {
+    reference::mx_quantize(spec, values, packed, scales);
+  } else {
+    cpu::mx_quantize(context.isa, spec, values, packed, scales);
+  }
+}
+
+void mx_dequantize(const Context& context,
+                   ElementFormat element,
+                   std::span<const std::uint8_t> packed,
+                   std::span<const std::uint8_t> scales,
+                   FloatMatrix values) {
+  check_mx_shapes(values.rows, values.cols, element, packed.size(), scales.size());
+  if (is_reference(context)) {
+    reference::mx_dequantize(element, packed, scales, values);
+  } else {
+    cpu::mx_dequantize(context.isa, element, packed, scales, values);
+  }
+}
+
+void mx_error_curve(const Context& context,
+                    const MxSpec& spec,
+                    ConstFloatMatrix values,
+                    std::span<const float> importance,
+                    ConstFloatMatrix candidates,
+                    std::span<double> sums) {
+  check_invariant(values.cols % kMxBlock == 0,
+                  "the columns of an MX matrix must be a multiple of 32");
+  check_invariant(importance.size() == values.cols, "there must be one importance for each column");
+  check_invariant(candidates.cols == values.cols && candidates.rows == sums.size(),
+                  "the candidate scales must be [sums, columns]");
+  check_ties(spec);
+  if (is_reference(context)) {
+    reference::mx_error_curve(spec, values, importance, candidates, sums);
+  } else {
+    cpu::mx_error_curve(context.isa, spec, values, importance, candidates, sums);
+  }
+}
+
+double ErrorSums::relative() const {
+  return squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm);
+}
+
+void add_errors(const Context& context,
+                ConstFloatMatrix got,
+                ConstFloatMatrix want,
+                ErrorSums& sums) {
+  check_invariant(got.rows == want.rows && got.cols == want.cols,
+                  "two matrices that are compared must have the same shape");
+  if (is_reference(context)) {
+    reference::add_errors(got, want, sums);
+  } else {
+    cpu::add_errors(context.isa, got, want, sums);
+  }
+}
+
+}  // namespace quantmill

@@ -1,0 +1,70 @@
+#pragma once
+
+// OCP microscaling (MX) formats: blocks of 32 elements along a row that share one power-of-two
+// scale (E8M0). OCP Microscaling Formats (MX) Specification 1.0, sections 5 and 6.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/context.h"
+#include "kernels/codec.h"
+#include "kernels/matrix.h"
+
+namespace quantmill {
+
+constexpr std::size_t kMxBlock = 32;
+
+struct MxSpec {
+  ElementFormat element = ElementFormat::kE2m1;
+  ScaleRule scale_rule = ScaleRule::kEven;
+  TieRule ties = TieRule::kEven;
+};
+
+// Bytes of `cols` packed elements; cols is a multiple of 32.
+constexpr std::size_t mx_packed_bytes(ElementFormat element, std::size_t cols) {
+  return cols * element_bits(element) / 8;
+}
+
+// Quantizes each block of 32: scale byte by mx_scale_byte (codec.h), elements by
+// encode_element(value / 2^e), which is exact before rounding. values must be finite; whoever
+// decoded them has looked.
+//   packed: rows x mx_packed_bytes; 4-bit: element 2i in the low nibble of byte i; 6-bit: four
+//   codes in three bytes,
+//           v0 | v1<<6 | v2<<12 | v3<<18, little-endian; 8-bit: one code a byte.
+//   scales: rows x cols/32 bytes, e + 127. A block of zeros has byte 127 (kZeroBlockScale) and
+//   keeps its signs.
+void mx_quantize(const Context& context,
+                 const MxSpec& spec,
+                 ConstFloatMatrix values,
+                 std::span<std::uint8_t> packed,
+                 std::span<std::uint8_t> scales);
+
+// The values that packed elements and scales stand for: decode_element(code) * decode_e8m0(scale).
+// Exact, except that scale byte 255 gives NaN, and that 2^128 and beyond become infinity.
+void mx_dequantize(const Context& context,
+                   ElementFormat element,
+                   std::span<const std::uint8_t> packed,
+                   std::span<const std::uint8_t> scales,
+                   FloatMatrix values);
+
+// The activation-weighted error of quantizing values * s, for several s in one pass over `values`:
+//   sums[i] += sum over r, c of ((Q(values * s_i)[r][c] / s_i[c] - values[r][c]) * importance[c])^2
+// candidates: [sums.size(), cols], positive. importance: [cols], not negative. Products must stay
+// finite. Source: the objective of AWQ (Lin et al., arXiv:2306.00978, section 3.2) for uncorrelated
+// channels. Arithmetic, equal on every backend to the bit, each operation rounded once:
+//   float:  inverse = 1 / s; q = dequantized(quantized(values * s)); e = (q * inverse - values) *
+//   importance;
+//           in each block p_j = e_j * e_j + e_(j+16) * e_(j+16) for j = 0..15
+//   double: p_j is added to lane j of 16 lanes per row; at the row's end the lanes are added by
+//   add_lanes
+//           (lane_sums.h) and the row to `sums`. Rows are added in order, so that cutting a matrix
+//           by rows changes nothing.
+void mx_error_curve(const Context& context,
+                    const MxSpec& spec,
+                    ConstFloatMatrix values,
+                    std::span<const float> importance,
+                    ConstFloatMatrix candidates,
+                    std::span<double> sums);
+
+}  // namespace quantmill

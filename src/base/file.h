@@ -1,0 +1,70 @@
+#pragma once
+
+// POSIX files with errors that name the path: read and write at an offset, fsync, rename, listing.
+// Not for formats: those are in checkpoint/ and stats/.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/handle.h"
+
+namespace quantmill {
+
+struct DescriptorTraits {
+  using Handle = int;
+
+  static Handle null() noexcept { return -1; }
+
+  static void close(Handle descriptor) noexcept;
+};
+
+// An open file. Thread-safe: every access names its offset. All errors are kIo, except where said.
+class File {
+ public:
+  static File open_to_read(const std::filesystem::path& path);
+  // Creates or opens without truncating, mode 0666 less the umask.
+  static File open_to_write(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+  [[nodiscard]] std::uint64_t size_bytes() const;
+
+  // Fills `out` from `offset`; kIo naming the path and offset if the file ends before.
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const;
+  // Writes all of `data` at `offset`; ENOSPC says how much was to be written and where.
+  void write_at(std::uint64_t offset, std::span<const std::byte> data) const;
+  // Sets the size and reserves the blocks where the file system can (falls back to a sparse file).
+  void reserve(std::uint64_t size_bytes) const;
+  void sync() const;
+
+ private:
+  File(std::filesystem::path path, int descriptor);
+
+  std::filesystem::path path_;
+  UniqueHandle<DescriptorTraits> descriptor_;
+};
+
+// The whole file as text. kInput if it is larger than `max_bytes`.
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);
+
+// Writes through a temporary name in the same folder: write, fsync, rename. Never leaves half a
+// file under `path`.
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+// Copies bytes (not links: what a symbolic link points to) and syncs the copy.
+void copy_file_synced(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// fsync of a folder, so that names created or renamed in it survive a power loss.
+void sync_folder(const std::filesystem::path& folder);
+
+// Every regular file below `folder`, relative, sorted. Links are followed, but not to a folder that
+// is being listed already; a link that leads nowhere is listed, so that opening it says so. kInput
+// if `folder` is none.
+std::vector<std::filesystem::path> list_files(const std::filesystem::path& folder);
+
+}  // namespace quantmill

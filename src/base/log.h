@@ -1,0 +1,41 @@
+#pragma once
+
+// Where a job says what it does: lines to stderr, and to a JSON-lines file if asked.
+// Library code gets a Log passed in; it never prints.
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace spdlog {
+class logger;
+}
+
+namespace quantmill {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+struct LogOptions {
+  LogLevel level = LogLevel::kInfo;
+  std::optional<std::filesystem::path> json_file;  // one JSON object a line: time, level, message
+};
+
+// Copyable; all copies write to the same sinks. A default-made Log is silent (ranks other than 0).
+class Log {
+ public:
+  Log();
+
+  // Opens the sinks. Errors: kIo if the JSON file can't be created.
+  static Log open(const LogOptions& options);
+
+  void debug(const std::string& message) const;
+  void info(const std::string& message) const;
+  void warn(const std::string& message) const;
+  void error(const std::string& message) const;
+
+ private:
+  std::shared_ptr<spdlog::logger> logger_;
+};
+
+}  // namespace quantmill

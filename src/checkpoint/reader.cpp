@@ -1,0 +1,353 @@
+#include "checkpoint/reader.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <string_view>
+#include <system_error>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "checkpoint/index.h"
+#include "checkpoint/json_events.h"
+
+namespace quantmill {
+
+namespace {
+
+// A model of 90,000 tensors has an index of 10 MB.
+constexpr std::uint64_t kMaxIndexBytes = 256'000'000;
+constexpr std::uint64_t kMaxConfigBytes = 64'000'000;
+constexpr std::size_t kMaxListedNames = 5;
+
+// What may hold weights in a model's folder; a folder that holds such files only is told from an
+// empty one.
+constexpr std::array<std::string_view, 11> kWeightExtensions = {".safetensors",
+                                                                ".bin",
+                                                                ".pt",
+                                                                ".pth",
+                                                                ".gguf",
+                                                                ".h5",
+                                                                ".msgpack",
+                                                                ".onnx",
+                                                                ".onnx_data",
+                                                                ".ckpt",
+                                                                ".ot"};
+
+[[noreturn]] void fail(const std::string& message) {
+  throw Error(ErrorCode::kInput, message);
+}
+
+// "'a', 'b', 'c', 'd', 'e' and 7 more"
+std::string list_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMaxListedNames); ++i) {
+    text += (i == 0 ? "" : ", ") + quote_name(names[i]);
+  }
+  if (names.size() > kMaxListedNames) {
+    text += fmt::format(" and {} more", names.size() - kMaxListedNames);
+  }
+  return text;
+}
+
+bool is_weight_file(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  return std::find(kWeightExtensions.begin(), kWeightExtensions.end(), extension) !=
+             kWeightExtensions.end() ||
+         path.filename().string().ends_with(".bin.index.json") ||
+         path.filename().string().ends_with(".safetensors.index.json");
+}
+
+bool is_hidden(const std::filesystem::path& path) {
+  return std::any_of(path.begin(), path.end(), [](const std::filesystem::path& part) {
+    return part.string().starts_with('.');
+  });
+}
+
+// "model-00003-of-00007.safetensors" is {"model-", 3, 7}.
+struct ShardNumber {
+  std::string prefix;
+  std::size_t number = 0;
+  std::size_t count = 0;
+};
+
+std::optional<ShardNumber> shard_number(std::string_view file_name) {
+  constexpr std::string_view kShape = "00000-of-00000.safetensors";
+  if (file_name.size() <= kShape.size()) {
+    return std::nullopt;
+  }
+  const std::string_view tail = file_name.substr(file_name.size() - kShape.size());
+  ShardNumber result{std::string(file_name.substr(0, file_name.size() - kShape.size())), 0, 0};
+  const auto parse = [](std::string_view digits, std::size_t& value) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size();
+  };
+  if (tail.substr(5, 4) != "-of-" || tail.substr(14) != ".safetensors" ||
+      !parse(tail.substr(0, 5), result.number) || !parse(tail.substr(9, 5), result.count)) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+// Without an index only the names tell whether shards are missing.
+void check_shard_numbers(const std::vector<std::string>& file_names) {
+  std::map<std::pair<std::string, std::size_t>, std::unordered_set<std::size_t>> families;
+  for (const std::string& name : file_names) {
+    if (const std::optional<ShardNumber> shard = shard_number(name)) {
+      families[{shard->prefix, shard->count}].insert(shard->number);
+    }
+  }
+  std::vector<std::string> missing;
+  for (const auto& [family, numbers] : families) {
+    for (std::size_t number = 1; number <= family.second; ++number) {
+      if (!numbers.contains(number)) {
+        missing.push_back(
+            fmt::format("{}{:05}-of-{:05}.safetensors", family.first, number, family.second));
+      }
+    }
+  }
+  if (!missing.empty()) {
+    fail(fmt::format(
+        "{} of the shards that the others are numbered for are missing: {}; copy or download "
+        "them",
+        missing.size(),
+        list_names(missing)));
+  }
+}
+
+std::vector<std::string> find_shards_without_index(const std::filesystem::path& folder) {
+  std::vector<std::string> found;
+  std::vector<std::string> other_weights;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::filesystem::path name = entry->path().filename();
+    const std::string text = name.string();
+    if (is_hidden(name)) {
+      continue;
+    }
+    if (name.extension() == ".safetensors" && !text.starts_with("consolidated") &&
+        !text.starts_with("adapter")) {
+      found.push_back(text);
+    } else if (is_weight_file(name)) {
+      other_weights.push_back(text);
+    }
+  }
+  if (error) {
+    throw Error(ErrorCode::kIo, fmt::format("cannot list the folder: {}", error.message()));
+  }
+  std::sort(found.begin(), found.end());
+  std::sort(other_weights.begin(), other_weights.end());
+  if (found.empty()) {
+    fail(other_weights.empty()
+             ? std::string("no *.safetensors file in this folder; give the folder of a checkpoint")
+             : fmt::format(
+                   "no model*.safetensors file in this folder, only {}; convert the checkpoint to "
+                   "safetensors (save_pretrained of transformers does it)",
+                   list_names(other_weights)));
+  }
+  check_shard_numbers(found);
+  return found;
+}
+
+void check_shards_exist(const std::filesystem::path& folder, const CheckpointIndex& index) {
+  std::vector<std::string> missing;
+  for (const std::string& name : index.file_names) {
+    std::error_code error;
+    if (!std::filesystem::exists(folder / name, error)) {
+      missing.push_back(name);
+    }
+  }
+  if (!missing.empty()) {
+    fail(fmt::format("{} of the {} shards that {} names are missing: {}; copy or download them",
+                     missing.size(),
+                     index.file_names.size(),
+                     kIndexFileName,
+                     list_names(missing)));
+  }
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(const File& file) {
+  return with_context(file.path().string(), [&] {
+    const std::uint64_t file_bytes = file.size_bytes();
+    std::array<std::byte, 8> prefix{};
+    if (file_bytes < prefix.size()) {
+      fail(fmt::format(
+          "the file has {} bytes, too few for a safetensors file; it is cut short, so copy or "
+          "download it again",
+          file_bytes));
+    }
+    file.read_at(0, prefix);
+    const auto length = load_little_endian<std::uint64_t>(prefix);
+    if (std::string_view(reinterpret_cast<const char*>(prefix.data()), prefix.size()) ==
+        "version ") {
+      fail("this is a pointer of Git LFS, not the file itself; fetch it with 'git lfs pull'");
+    }
+    if (length > kMaxHeaderBytes) {
+      fail(fmt::format(
+          "the header is said to have {} bytes, but the format allows {}; this is not a "
+          "safetensors file",
+          length,
+          kMaxHeaderBytes));
+    }
+    if (length > file_bytes - prefix.size()) {
+      fail(fmt::format(
+          "the header is said to have {} bytes, but the file has only {}; it is cut short, so "
+          "copy or download it again",
+          length,
+          file_bytes));
+    }
+    std::string json(narrow<std::size_t>(length), '\0');
+    file.read_at(prefix.size(), std::as_writable_bytes(std::span(json)));
+    return parse_safetensors_header(json, file_bytes);
+  });
+}
+
+void Checkpoint::add_shard(const std::string& file_name) {
+  File file = File::open_to_read(folder_ / file_name);
+  SafetensorsHeader header = read_safetensors_header(file);
+  const std::size_t shard = shards_.size();
+  for (const TensorEntry& entry : header.tensors) {
+    const auto [found, is_new] = by_name_.emplace(entry.name, tensors_.size());
+    if (!is_new) {
+      fail(fmt::format(
+          "tensor {} is in both {} and {}; the folder mixes two checkpoints, so remove one",
+          quote_name(entry.name),
+          shards_[tensors_[found->second].shard].file_name,
+          file_name));
+    }
+    tensors_.push_back({entry, shard});
+  }
+  shards_.push_back({file_name, std::move(header), file.size_bytes()});
+  files_.push_back(std::move(file));
+}
+
+void Checkpoint::check_against_index(const CheckpointIndex& index) const {
+  std::vector<std::string> lacking;
+  std::unordered_set<std::string_view> indexed;
+  indexed.reserve(index.weight_map.size());
+  for (const auto& [tensor, file_name] : index.weight_map) {
+    indexed.insert(tensor);
+    const std::optional<std::size_t> found = find(tensor);
+    if (!found || shards_[tensors_[*found].shard].file_name != file_name) {
+      lacking.push_back(fmt::format("{} in {}", tensor, file_name));
+    }
+  }
+  if (!lacking.empty()) {
+    fail(
+        fmt::format("{} places {} tensors where they are not: {}; the index and the shards are of "
+                    "different checkpoints, so copy or download all of one again",
+                    kIndexFileName,
+                    lacking.size(),
+                    list_names(lacking)));
+  }
+  std::vector<std::string> surplus;
+  for (const SourceTensor& tensor : tensors_) {
+    if (!indexed.contains(tensor.entry.name)) {
+      surplus.push_back(
+          fmt::format("{} in {}", tensor.entry.name, shards_[tensor.shard].file_name));
+    }
+  }
+  if (!surplus.empty()) {
+    fail(fmt::format(
+        "{} does not name {} tensors that its shards hold: {}; the index and the shards are of "
+        "different checkpoints, so copy or download all of one again",
+        kIndexFileName,
+        surplus.size(),
+        list_names(surplus)));
+  }
+}
+
+Checkpoint Checkpoint::open(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    fail(
+        fmt::format("checkpoint {} {}; give the folder of a checkpoint",
+                    folder.string(),
+                    std::filesystem::exists(folder, error) ? "is not a folder" : "does not exist"));
+  }
+  return with_context("checkpoint " + folder.string(), [&] {
+    Checkpoint checkpoint;
+    checkpoint.folder_ = folder;
+    const std::filesystem::path index_path = folder / kIndexFileName;
+    if (!std::filesystem::exists(index_path, error)) {
+      for (const std::string& name : find_shards_without_index(folder)) {
+        checkpoint.add_shard(name);
+      }
+      return checkpoint;
+    }
+    const CheckpointIndex index = with_context(kIndexFileName, [&] {
+      return parse_checkpoint_index(read_text_file(index_path, kMaxIndexBytes));
+    });
+    check_shards_exist(folder, index);
+    for (const std::string& name : index.file_names) {
+      checkpoint.add_shard(name);
+    }
+    checkpoint.check_against_index(index);
+    return checkpoint;
+  });
+}
+
+Checkpoint Checkpoint::open_file(const std::filesystem::path& file) {
+  Checkpoint checkpoint;
+  checkpoint.folder_ = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  checkpoint.add_shard(file.filename().string());
+  return checkpoint;
+}
+
+std::optional<std::size_t> Checkpoint::find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Checkpoint::read(const SourceTensor& tensor,
+                      std::uint64_t offset,
+                      std::span<std::byte> out) const {
+  const std::uint64_t size = tensor.entry.size_bytes();
+  check_invariant(tensor.shard < files_.size() && offset <= size && out.size() <= size - offset,
+                  "a read outside a tensor");
+  const std::uint64_t begin = shards_[tensor.shard].header.data_begin + tensor.entry.begin + offset;
+  with_context("tensor " + quote_name(tensor.entry.name),
+               [&] { files_[tensor.shard].read_at(begin, out); });
+}
+
+std::string Checkpoint::config_text() const {
+  const std::filesystem::path path = folder_ / "config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    fail(fmt::format("checkpoint {} has no config.json; give the folder of a whole checkpoint",
+                     folder_.string()));
+  }
+  return read_text_file(path, kMaxConfigBytes);
+}
+
+std::vector<std::filesystem::path> Checkpoint::files_beside(bool is_weights) const {
+  std::vector<std::filesystem::path> result;
+  for (const std::filesystem::path& path : list_files(folder_)) {
+    const bool is_own = path == kIndexFileName ||
+                        std::any_of(shards_.begin(), shards_.end(), [&](const SourceShard& shard) {
+                          return path == shard.file_name;
+                        });
+    if (!is_own && !is_hidden(path) && is_weight_file(path) == is_weights) {
+      result.push_back(path);
+    }
+  }
+  return result;
+}
+
+std::vector<std::filesystem::path> Checkpoint::other_files() const {
+  return files_beside(false);
+}
+
+std::vector<std::filesystem::path> Checkpoint::ignored_files() const {
+  return files_beside(true);
+}
+
+}  // namespace quantmill

@@ -1,0 +1,90 @@
+#pragma once
+
+// A checkpoint folder opened for reading: one file, shards with an index, or shards without one.
+// All headers are checked when it is opened; tensors are read by byte range, never whole unless
+// asked.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/index.h"
+#include "checkpoint/safetensors.h"
+
+namespace quantmill {
+
+struct SourceTensor {
+  TensorEntry entry;
+  std::size_t shard = 0;  // index into Checkpoint::shards()
+};
+
+struct SourceShard {
+  std::string file_name;  // relative to the folder
+  SafetensorsHeader header;
+  std::uint64_t size_bytes = 0;
+};
+
+// The header of a safetensors file. Errors: as parse_safetensors_header, and a file that is too
+// short for its header.
+SafetensorsHeader read_safetensors_header(const File& file);
+
+class Checkpoint {
+ public:
+  // `folder` holds model.safetensors.index.json and its shards, or *.safetensors without an index
+  // (all of them, sorted by name; `consolidated*.safetensors` and `adapter*.safetensors` are passed
+  // over). Links are followed. Errors, kInput: no folder, no safetensors file (says so if there are
+  // only *.bin), a shard that the index or the numbering of the others asks for is missing, a
+  // tensor of the index that its shard lacks or the reverse, a name in two shards, a header that
+  // does not parse; each names the file. kIo: unreadable.
+  static Checkpoint open(const std::filesystem::path& folder);
+  // One .safetensors file of any name; folder() is where it lies.
+  static Checkpoint open_file(const std::filesystem::path& file);
+
+  [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
+
+  [[nodiscard]] const std::vector<SourceShard>& shards() const noexcept { return shards_; }
+
+  // In order of shard, then of position in it.
+  [[nodiscard]] const std::vector<SourceTensor>& tensors() const noexcept { return tensors_; }
+
+  // The tensor's index in tensors(), or nothing.
+  [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const;
+
+  // Fills `out` with the tensor's bytes from `offset`. Thread-safe. kIo if the file is shorter by
+  // now.
+  void read(const SourceTensor& tensor, std::uint64_t offset, std::span<std::byte> out) const;
+
+  // The text of config.json. kInput if there is none.
+  [[nodiscard]] std::string config_text() const;
+
+  // Files beside the weights, relative and sorted: everything but the shards, the index, other
+  // weight files
+  // (*.safetensors, *.bin, *.pt, *.pth, *.gguf, *.h5, *.msgpack, *.onnx, *.onnx_data, *.ckpt, *.ot,
+  // and indexes of such) and hidden files and folders.
+  [[nodiscard]] std::vector<std::filesystem::path> other_files() const;
+  // Weight files, and indexes of such, that are not part of this checkpoint and so are left behind,
+  // relative and sorted.
+  [[nodiscard]] std::vector<std::filesystem::path> ignored_files() const;
+
+ private:
+  Checkpoint() = default;
+
+  void add_shard(const std::string& file_name);
+  void check_against_index(const CheckpointIndex& index) const;
+  [[nodiscard]] std::vector<std::filesystem::path> files_beside(bool is_weights) const;
+
+  std::filesystem::path folder_;
+  std::vector<SourceShard> shards_;
+  std::vector<File> files_;  // one per shard
+  std::vector<SourceTensor> tensors_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+};
+
+}  // namespace quantmill

@@ -1,0 +1,238 @@
+#include "comm/mpi.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "base/handle.h"
+
+namespace quantmill {
+namespace {
+
+void check_mpi(int result, const char* call) {
+  if (result != MPI_SUCCESS) {
+    std::array<char, MPI_MAX_ERROR_STRING> text{};
+    int length = 0;
+    MPI_Error_string(result, text.data(), &length);
+    throw Error(ErrorCode::kComm, fmt::format("{} failed: {}", call, text.data()));
+  }
+}
+
+struct CommunicatorTraits {
+  using Handle = MPI_Comm;
+
+  static Handle null() noexcept { return MPI_COMM_NULL; }
+
+  static void close(Handle handle) noexcept {
+    // A job that unwinds from an error must not wait for ranks that are not coming.
+    if (std::uncaught_exceptions() == 0) {
+      MPI_Comm_free(&handle);
+    }
+  }
+};
+
+// MPI counts are int; larger messages go in pieces of this size.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
+
+}  // namespace
+
+MpiEnvironment::MpiEnvironment() : uncaught_(std::uncaught_exceptions()) {
+  int provided = 0;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_FUNNELED) {
+    throw Error(
+        ErrorCode::kComm,
+        "this MPI does not support threads (MPI_THREAD_FUNNELED); use a build of it that does");
+  }
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+MpiEnvironment::~MpiEnvironment() {
+  if (std::uncaught_exceptions() == uncaught_) {
+    MPI_Finalize();
+  }
+}
+
+struct Communicator::State {
+  UniqueHandle<CommunicatorTraits> handle;
+  int rank = 0;
+  int size = 1;
+
+  explicit State(MPI_Comm communicator) : handle(communicator) {
+    check_mpi(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check_mpi(MPI_Comm_rank(communicator, &rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
+  }
+};
+
+Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+Communicator Communicator::world() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  return Communicator(std::make_unique<State>(copy));
+}
+
+int Communicator::rank() const noexcept {
+  return state_->rank;
+}
+
+int Communicator::size() const noexcept {
+  return state_->size;
+}
+
+Communicator Communicator::split_by_node(int ranks_per_node) const {
+  MPI_Comm shared = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(
+                state_->handle.get(), MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &shared),
+            "MPI_Comm_split_type");
+  if (ranks_per_node <= 0) {
+    return Communicator(std::make_unique<State>(shared));
+  }
+  const UniqueHandle<CommunicatorTraits> owner(shared);
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(shared, rank() / ranks_per_node, rank(), &part), "MPI_Comm_split");
+  return Communicator(std::make_unique<State>(part));
+}
+
+void Communicator::barrier() const {
+  check_mpi(MPI_Barrier(state_->handle.get()), "MPI_Barrier");
+}
+
+std::vector<std::byte> Communicator::broadcast(std::vector<std::byte> bytes, int root) const {
+  std::uint64_t size_bytes = bytes.size();
+  check_mpi(MPI_Bcast(&size_bytes, 1, MPI_UINT64_T, root, state_->handle.get()), "MPI_Bcast");
+  bytes.resize(size_bytes);
+  for (std::size_t begin = 0; begin < size_bytes; begin += kPieceBytes) {
+    const std::size_t piece = std::min(kPieceBytes, size_bytes - begin);
+    check_mpi(
+        MPI_Bcast(
+            bytes.data() + begin, static_cast<int>(piece), MPI_BYTE, root, state_->handle.get()),
+        "MPI_Bcast");
+  }
+  return bytes;
+}
+
+std::vector<std::vector<std::byte>> Communicator::gather_all(
+    std::span<const std::byte> bytes) const {
+  std::vector<std::vector<std::byte>> all;
+  for (int root = 0; root < size(); ++root) {
+    std::vector<std::byte> mine;
+    if (root == rank()) {
+      mine.assign(bytes.begin(), bytes.end());
+    }
+    all.push_back(broadcast(std::move(mine), root));
+  }
+  return all;
+}
+
+void Communicator::sum_disjoint(std::span<double> values) const {
+  constexpr std::size_t kPiece = std::size_t{1} << 24;
+  for (std::size_t begin = 0; begin < values.size(); begin += kPiece) {
+    const std::size_t piece = std::min(kPiece, values.size() - begin);
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE,
+                            values.data() + begin,
+                            static_cast<int>(piece),
+                            MPI_DOUBLE,
+                            MPI_SUM,
+                            state_->handle.get()),
+              "MPI_Allreduce");
+  }
+}
+
+void Communicator::collectively(const std::function<void()>& body) const {
+  std::optional<Error> failure;
+  try {
+    body();
+  } catch (const std::exception& exception) {
+    failure = as_error(exception);
+  }
+  // The lowest rank that failed, or `size` if none did; and whether all did.
+  std::array<int, 2> mine = {failure ? rank() : size(), failure ? 1 : 0};
+  std::array<int, 2> least = {size(), 0};
+  check_mpi(MPI_Allreduce(mine.data(), least.data(), 2, MPI_INT, MPI_MIN, state_->handle.get()),
+            "MPI_Allreduce");
+  const int lowest = least[0];
+  const bool all_failed = least[1] == 1;
+  if (lowest == size()) {
+    return;
+  }
+  std::vector<std::byte> told;
+  if (rank() == lowest) {
+    const std::string& message = failure->message();
+    told.resize(1 + message.size());
+    told[0] = static_cast<std::byte>(static_cast<int>(failure->code()));
+    std::memcpy(told.data() + 1, message.data(), message.size());
+  }
+  told = broadcast(std::move(told), lowest);
+  std::string message(told.size() - 1, '\0');
+  std::memcpy(message.data(), told.data() + 1, message.size());
+  if (!all_failed) {
+    message = fmt::format("rank {}: {}", lowest, message);
+  }
+  throw Error(static_cast<ErrorCode>(told[0]), message).agreed();
+}
+
+void Communicator::abort(int status) const {
+  MPI_Abort(MPI_COMM_WORLD, status);
+  std::terminate();
+}
+
+struct SharedCounter::State {
+  struct Words {
+    std::uint64_t next;
+    std::uint64_t stopped;
+  };
+
+  MPI_Win window = MPI_WIN_NULL;
+  Words* words = nullptr;
+};
+
+SharedCounter::SharedCounter(const Communicator& node) : state_(std::make_unique<State>()) {
+  const MPI_Aint mine = node.rank() == 0 ? static_cast<MPI_Aint>(sizeof(State::Words)) : 0;
+  void* base = nullptr;
+  check_mpi(MPI_Win_allocate_shared(
+                mine, 1, MPI_INFO_NULL, node.state_->handle.get(), &base, &state_->window),
+            "MPI_Win_allocate_shared");
+  MPI_Aint size_bytes = 0;
+  int unit = 0;
+  check_mpi(MPI_Win_shared_query(state_->window, 0, &size_bytes, &unit, &base),
+            "MPI_Win_shared_query");
+  state_->words = static_cast<State::Words*>(base);
+  if (node.rank() == 0) {
+    std::atomic_ref(state_->words->next).store(0);
+    std::atomic_ref(state_->words->stopped).store(0);
+  }
+  node.barrier();
+}
+
+SharedCounter::~SharedCounter() {
+  if (std::uncaught_exceptions() == 0) {
+    MPI_Win_free(&state_->window);
+  }
+}
+
+std::uint64_t SharedCounter::take() noexcept {
+  return std::atomic_ref(state_->words->next).fetch_add(1);
+}
+
+void SharedCounter::stop() noexcept {
+  std::atomic_ref(state_->words->stopped).store(1);
+}
+
+bool SharedCounter::stopped() const noexcept {
+  return std::atomic_ref(state_->words->stopped).load() != 0;
+}
+
+}  // namespace quantmill

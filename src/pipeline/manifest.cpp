@@ -1,0 +1,110 @@
+#include "pipeline/manifest.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include "base/error.h"
+
+#include "base/file.h"
+#include "base/version.h"
+
+namespace quantmill {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
+
+Json group_to_json(const std::string& name, const GroupScales& scales) {
+  Json group;
+  group["name"] = name;
+  group["channels"] = scales.s.size();
+  const bool searched = !scales.errors.empty() && scales.reason.empty();
+  group["alpha"] = searched ? Json(scales.alpha) : Json(nullptr);
+  group["alphas"] = scales.alphas;
+  group["errors"] = scales.errors;
+  if (!scales.s.empty()) {
+    const auto [smallest, largest] = std::ranges::minmax(scales.s);
+    group["s_min"] = smallest;
+    group["s_max"] = largest;
+  }
+  group["not_scaled"] = scales.reason.empty() ? Json(nullptr) : Json(scales.reason);
+  return group;
+}
+
+}  // namespace
+
+std::string print_manifest(const Plan& plan,
+                           const Checkpoint& source,
+                           const ScaleTable& scales,
+                           const std::vector<ManifestFile>& files,
+                           const std::vector<TensorError>& tensors) {
+  Json manifest;
+  manifest["manifest_schema"] = 1;
+  manifest["program"] = fmt::format("quantmill {}", program_version());
+  manifest["architecture"] = plan.architecture.name;
+  manifest["recipe"] = Json::parse(to_json(plan.recipe));
+  manifest["bytes_before"] = plan.source_bytes;
+  manifest["bytes_after"] = plan.output_bytes;
+  manifest["source"] = Json::array();
+  for (const SourceShard& shard : source.shards()) {
+    manifest["source"].push_back({{"name", shard.file_name}, {"size_bytes", shard.size_bytes}});
+  }
+  manifest["files"] = Json::array();
+  for (const ManifestFile& file : files) {
+    manifest["files"].push_back(
+        {{"name", file.name}, {"size_bytes", file.size_bytes}, {"xxh128", file.xxh128}});
+  }
+  manifest["fold_groups"] = Json::array();
+  for (const auto& [name, group] : scales) {
+    manifest["fold_groups"].push_back(group_to_json(name, group));
+  }
+  manifest["tensors"] = Json::array();
+  for (const TensorError& tensor : tensors) {
+    manifest["tensors"].push_back({{"name", tensor.name},
+                                   {"stored_as", scheme_name(plan.recipe.scheme)},
+                                   {"relative_error", tensor.relative_error}});
+  }
+  return manifest.dump(1) + "\n";
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kManifestName;
+  if (!std::filesystem::is_regular_file(file)) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("{} has no {}; it was not written by quantmill, or the manifest was removed",
+                    folder.string(),
+                    kManifestName));
+  }
+  const std::string text = read_text_file(file, kMaxManifestBytes);
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("manifest_schema") != 1) {
+      throw Error(
+          ErrorCode::kInput,
+          fmt::format(
+              "{}: manifest schema {}, but this program knows 1; use the version that wrote it",
+              file.string(),
+              json.at("manifest_schema").dump()));
+    }
+    Manifest manifest;
+    manifest.program = json.at("program");
+    manifest.recipe_json = json.at("recipe").dump();
+    for (const Json& entry : json.at("files")) {
+      manifest.files.push_back({entry.at("name"), entry.at("size_bytes"), entry.at("xxh128")});
+    }
+    for (const Json& entry : json.at("tensors")) {
+      manifest.tensors.push_back({entry.at("name"), entry.at("relative_error")});
+    }
+    return manifest;
+  } catch (const Json::exception& failure) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("{}: not a manifest of quantmill: {}", file.string(), failure.what()));
+  }
+}
+
+}  // namespace quantmill

@@ -1,0 +1,51 @@
+#pragma once
+
+// quantmill_manifest.json: what an output checkpoint is made of and how, so that it can be verified
+// and made again. Keys: manifest_schema (1), program ("quantmill VERSION"), architecture, recipe
+// (as a recipe file), source (list of {name, size_bytes}: the shards read), files (list of {name,
+// size_bytes, xxh128}: everything in the folder but the manifest), fold_groups (list of {name,
+// channels, alpha or null, alphas, errors, s_min, s_max, not_scaled}), tensors (list of {name,
+// stored_as, relative_error}: every quantized tensor), bytes_before, bytes_after. It says nothing
+// of time, place, ranks or threads: the same job gives the same manifest.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "stats/scales.h"
+
+namespace quantmill {
+
+inline constexpr const char* kManifestName = "quantmill_manifest.json";
+inline constexpr const char* kScalesName = "quantmill_scales.h5";
+
+struct ManifestFile {
+  std::string name;  // relative to the folder
+  std::uint64_t size_bytes = 0;
+  std::string xxh128;
+};
+
+struct TensorError {
+  std::string name;
+  double relative_error = 0;  // ||quantized - folded|| / ||folded||
+};
+
+struct Manifest {
+  std::string program;
+  std::string recipe_json;
+  std::vector<ManifestFile> files;
+  std::vector<TensorError> tensors;
+};
+
+std::string print_manifest(const Plan& plan,
+                           const Checkpoint& source,
+                           const ScaleTable& scales,
+                           const std::vector<ManifestFile>& files,
+                           const std::vector<TensorError>& tensors);
+
+// kInput naming what is wrong if `folder` has no manifest or one that does not parse.
+Manifest read_manifest(const std::filesystem::path& folder);
+
+}  // namespace quantmill

@@ -1,0 +1,65 @@
+#pragma once
+
+// Makes the bytes of output tensors: read, decode, fold, quantize. Used to write a checkpoint and
+// to verify one.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "checkpoint/reader.h"
+#include "device/context.h"
+#include "kernels/compare.h"
+#include "pipeline/fold_table.h"
+#include "plan/plan.h"
+
+namespace quantmill {
+
+// Receives finished bytes: they belong at `file_offset` of output shard `shard`.
+using Emit = std::function<void(
+    std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes)>;
+
+// One worker's buffers. Not thread-safe: one per thread.
+class RowProducer {
+ public:
+  // buffer_bytes bounds what is held at a time (at least one row is).
+  RowProducer(const Context& context,
+              const Checkpoint& checkpoint,
+              const Plan& plan,
+              const std::vector<ActivationFold>& folds,
+              std::uint64_t buffer_bytes);
+
+  // Produces one task and emits it in ascending order. For kQuantize, `errors` receives the error
+  // of the quantized values against the folded ones. Errors, kInput: NaN or infinity in a weight
+  // that is folded or quantized (tensor, row, column); a fold that leaves the range of the stored
+  // type. kIo.
+  void produce(const WriteTask& task, const Emit& emit, ErrorSums& errors);
+
+  // Bytes that a worker needs for the widest row of the plan.
+  static std::uint64_t smallest_buffer_bytes(const Plan& plan, const Checkpoint& checkpoint);
+
+ private:
+  void copy(const WriteTask& task, const Emit& emit);
+  void fold_norm_weight(const WriteTask& task, const Emit& emit);
+  void fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors);
+  // Fills encoded_ and scales_ with `rows` rows from `begin`.
+  void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t rows, ErrorSums& errors);
+  // Scales rows of a matrix, the first of which is `first_row`, as the plan says.
+  void fold(const TensorWork& work, std::uint64_t first_row, FloatMatrix values);
+  void round_to_bf16(FloatMatrix values);
+
+  const Context& context_;
+  const Checkpoint& checkpoint_;
+  const Plan& plan_;
+  const std::vector<ActivationFold>& folds_;
+  std::uint64_t buffer_bytes_;
+  std::vector<std::byte> stored_;     // as read
+  std::vector<float> values_;         // decoded and folded
+  std::vector<float> restored_;       // what the codes stand for
+  std::vector<std::byte> rounded_;    // Compat::kSeed: values on their way through BF16
+  std::vector<std::byte> encoded_;    // output weight bytes
+  std::vector<std::uint8_t> scales_;  // output scale bytes
+};
+
+}  // namespace quantmill

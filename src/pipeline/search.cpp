@@ -1,0 +1,243 @@
+#include "pipeline/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+#include "kernels/convert.h"
+#include "kernels/mx.h"
+#include "quant/awq.h"
+
+namespace quantmill {
+namespace {
+
+constexpr float kSmallestMean = 1e-8F;                           // as awq_candidates
+constexpr std::uint64_t kWorkElements = std::uint64_t{1} << 16;  // read and evaluated at a time
+
+// The candidates of each group, made when a task first needs them.
+class CandidateCache {
+ public:
+  CandidateCache(const Plan& plan, const Statistics& statistics)
+      : plan_(plan),
+        statistics_(statistics),
+        made_(plan.groups.size()),
+        candidates_(plan.groups.size()) {}
+
+  // [number of alphas, channels], row-major. Thread-safe.
+  const std::vector<std::vector<float>>& of(std::size_t group) {
+    std::call_once(made_[group], [&] {
+      const std::vector<double> absmean =
+          pooled_absmean(plan_.architecture, plan_.architecture.fold_groups[group], statistics_);
+      candidates_[group] = awq_candidates(
+          absmean, plan_.recipe.alphas, plan_.recipe.fold_scales == FoldScales::kPow2);
+    });
+    return candidates_[group];
+  }
+
+ private:
+  const Plan& plan_;
+  const Statistics& statistics_;
+  std::vector<std::once_flag> made_;
+  std::vector<std::vector<std::vector<float>>> candidates_;
+};
+
+// One worker: evaluates search tasks. Not thread-safe.
+class TaskEvaluator {
+ public:
+  TaskEvaluator(const Context& context,
+                const Checkpoint& checkpoint,
+                const Plan& plan,
+                const Statistics& statistics,
+                CandidateCache& candidates)
+      : context_(context),
+        checkpoint_(checkpoint),
+        plan_(plan),
+        statistics_(statistics),
+        cache_(candidates) {}
+
+  void evaluate(const SearchTask& task, std::span<double> sums) {
+    const TensorWork& work = plan_.tensors[task.tensor];
+    const Activation& activation = plan_.architecture.activations[task.activation];
+    expand(activation, cache_.of(task.group));
+    const std::uint64_t rows_read = std::max<std::uint64_t>(1, kWorkElements / work.cols);
+    std::uint64_t row = task.begin;
+    while (row < task.end) {
+      const std::uint64_t left = (task.end - row + task.step - 1) / task.step;
+      const std::uint64_t rows = std::min(rows_read, left);
+      read_rows(work, row, rows, task.step);
+      mx_error_curve(context_,
+                     spec(),
+                     ConstFloatMatrix(values_.data(), rows, work.cols),
+                     importance_,
+                     ConstFloatMatrix(candidates_.data(), sums.size(), work.cols),
+                     sums);
+      row += rows * task.step;
+    }
+  }
+
+ private:
+  [[nodiscard]] MxSpec spec() const {
+    MxSpec result;
+    result.scale_rule = plan_.recipe.scale_rule;
+    result.ties = plan_.recipe.compat == Compat::kSeed ? TieRule::kSeed : TieRule::kEven;
+    return result;
+  }
+
+  // Candidates and importance per column of the activation's readers.
+  void expand(const Activation& activation, const std::vector<std::vector<float>>& candidates) {
+    const std::vector<double>& absmean = statistics_.at(activation.statistics).absmean;
+    importance_.clear();
+    for (const double mean : absmean) {
+      importance_.push_back(std::max(static_cast<float>(mean), kSmallestMean));
+    }
+    candidates_.clear();
+    for (const std::vector<float>& candidate : candidates) {
+      for (std::size_t column = 0; column < absmean.size(); ++column) {
+        candidates_.push_back(candidate[activation.columns.channel_of(column)]);
+      }
+    }
+  }
+
+  void read_rows(const TensorWork& work,
+                 std::uint64_t first,
+                 std::uint64_t rows,
+                 std::uint64_t step) {
+    const SourceTensor& source = checkpoint_.tensors()[work.source];
+    const std::uint64_t row_bytes = work.cols * dtype_bits(source.entry.dtype) / 8;
+    stored_.resize(rows * row_bytes);
+    if (step == 1) {
+      checkpoint_.read(source, first * row_bytes, stored_);
+    } else {
+      for (std::uint64_t i = 0; i < rows; ++i) {
+        checkpoint_.read(source,
+                         (first + i * step) * row_bytes,
+                         std::span(stored_).subspan(i * row_bytes, row_bytes));
+      }
+    }
+    values_.resize(rows * work.cols);
+    const auto bad = decode_to_float(
+        context_, source.entry.dtype, stored_, FloatMatrix{values_.data(), rows, work.cols});
+    if (bad) {
+      throw Error(
+          ErrorCode::kInput,
+          fmt::format(
+              "tensor {}: row {}, column {} is {}; a damaged weight can't be quantized. Fetch the "
+              "checkpoint again, or leave the tensor as it is with --keep",
+              source.entry.name,
+              first + bad->row * step,
+              bad->col,
+              values_[bad->row * work.cols + bad->col]));
+    }
+  }
+
+  const Context& context_;
+  const Checkpoint& checkpoint_;
+  const Plan& plan_;
+  const Statistics& statistics_;
+  CandidateCache& cache_;
+  std::vector<float> candidates_;
+  std::vector<float> importance_;
+  std::vector<std::byte> stored_;
+  std::vector<float> values_;
+};
+
+// This node's tasks, largest first.
+std::vector<std::size_t> own_tasks(const Team& team, const Plan& plan) {
+  std::vector<std::uint64_t> costs;
+  for (const SearchTask& task : plan.search_tasks) {
+    costs.push_back(task.cost);
+  }
+  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
+  std::vector<std::size_t> tasks;
+  for (std::size_t task = 0; task < costs.size(); ++task) {
+    if (node_of[task] == team.node_index) {
+      tasks.push_back(task);
+    }
+  }
+  std::ranges::stable_sort(tasks,
+                           [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  return tasks;
+}
+
+// The chosen candidate: least finite error, the earliest on a tie; nothing if no error is finite.
+std::optional<std::size_t> least(std::span<const double> errors) {
+  std::optional<std::size_t> best;
+  for (std::size_t index = 0; index < errors.size(); ++index) {
+    if (std::isfinite(errors[index]) && (!best || errors[index] < errors[*best])) {
+      best = index;
+    }
+  }
+  return best;
+}
+
+// Rank 0's s on every rank: the C library of another machine could differ in the last bit.
+void broadcast_scales(const Team& team, std::vector<float>& s) {
+  std::vector<std::byte> bytes(s.size() * sizeof(float));
+  std::memcpy(bytes.data(), s.data(), bytes.size());
+  bytes = team.world.broadcast(std::move(bytes), 0);
+  std::memcpy(s.data(), bytes.data(), bytes.size());
+}
+
+}  // namespace
+
+ScaleTable neutral_scales(const Plan& plan) {
+  ScaleTable table;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    const FoldGroup& fold_group = plan.architecture.fold_groups[group];
+    GroupScales& scales = table[fold_group.name];
+    scales.s.assign(fold_group.num_channels, 1.0F);
+    scales.reason = plan.groups[group].reason;
+  }
+  return table;
+}
+
+ScaleTable search_scales(const Team& team,
+                         const Context& context,
+                         const Checkpoint& checkpoint,
+                         const Plan& plan,
+                         const Statistics& statistics) {
+  const std::size_t num_alphas = plan.recipe.alphas.size();
+  std::vector<double> sums(plan.search_tasks.size() * num_alphas, 0.0);
+  CandidateCache candidates(plan, statistics);
+  std::vector<TaskEvaluator> workers;
+  for (int worker = 0; worker < team.num_threads; ++worker) {
+    workers.emplace_back(context, checkpoint, plan, statistics, candidates);
+  }
+  run_tasks(team, own_tasks(team, plan), [&](std::size_t task, int worker) {
+    workers[static_cast<std::size_t>(worker)].evaluate(
+        plan.search_tasks[task], std::span(sums).subspan(task * num_alphas, num_alphas));
+  });
+  team.world.sum_disjoint(sums);
+  ScaleTable table = neutral_scales(plan);
+  for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
+    GroupScales& scales = table[plan.architecture.fold_groups[plan.search_tasks[task].group].name];
+    scales.errors.resize(num_alphas, 0.0);
+    for (std::size_t alpha = 0; alpha < num_alphas; ++alpha) {
+      scales.errors[alpha] += sums[task * num_alphas + alpha];
+    }
+  }
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    if (!plan.groups[group].searched) {
+      continue;
+    }
+    GroupScales& scales = table[plan.architecture.fold_groups[group].name];
+    scales.alphas = plan.recipe.alphas;
+    const auto best = least(scales.errors);
+    if (!best) {
+      scales.reason = "the error of every candidate is beyond the range of double";
+      continue;
+    }
+    scales.alpha = scales.alphas[*best];
+    scales.s = candidates.of(group)[*best];
+    broadcast_scales(team, scales.s);
+  }
+  return table;
+}
+
+}  // namespace quantmill

@@ -1,0 +1,92 @@
+#include "pipeline/team.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+
+namespace quantmill {
+namespace {
+
+// Cores that the scheduler lets this process use: a batch system may have bound it to a few.
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) {
+    return 1;
+  }
+  return std::max(1, CPU_COUNT(&cores));
+}
+
+std::vector<std::byte> to_bytes(int value) {
+  std::vector<std::byte> bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+}  // namespace
+
+Team make_team(int num_threads, int ranks_per_node) {
+  Communicator world = Communicator::world();
+  Communicator node = world.split_by_node(ranks_per_node);
+  Team team{std::move(world), std::move(node), 0, {}, num_threads};
+  // A node's ranks all know its lowest world rank.
+  const auto node_worlds = team.node.gather_all(to_bytes(team.world.rank()));
+  const int mine = load_little_endian<int>(node_worlds.front());
+  std::vector<int> lowest;
+  for (const auto& bytes : team.world.gather_all(to_bytes(mine))) {
+    lowest.push_back(load_little_endian<int>(bytes));
+  }
+  for (int rank = 0; rank < team.world.size(); ++rank) {
+    if (lowest[static_cast<std::size_t>(rank)] == rank) {
+      if (rank == mine) {
+        team.node_index = team.node_ranks.size();
+      }
+      team.node_ranks.push_back(static_cast<int>(std::ranges::count(lowest, rank)));
+    }
+  }
+  if (num_threads <= 0) {
+    team.num_threads = std::max(1, usable_cores() / team.node.size());
+  }
+  return team;
+}
+
+std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
+                                         std::span<const int> node_ranks) {
+  std::vector<std::size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  std::vector<double> load(node_ranks.size(), 0.0);
+  std::vector<std::size_t> node_of(costs.size());
+  for (const std::size_t item : order) {
+    const auto least = static_cast<std::size_t>(std::ranges::min_element(load) - load.begin());
+    node_of[item] = least;
+    load[least] += static_cast<double>(costs[item]) / node_ranks[least];
+  }
+  return node_of;
+}
+
+void run_tasks(const Team& team,
+               std::span<const std::size_t> tasks,
+               const std::function<void(std::size_t task, int worker)>& run) {
+  SharedCounter counter(team.node);
+  team.world.collectively([&] {
+    run_workers(team.num_threads, [&](int worker) {
+      try {
+        for (std::uint64_t next = counter.take(); next < tasks.size() && !counter.stopped();
+             next = counter.take()) {
+          run(tasks[next], worker);
+        }
+      } catch (...) {
+        counter.stop();
+        throw;
+      }
+    });
+  });
+}
+
+}  // namespace quantmill

@@ -1,0 +1,42 @@
+#pragma once
+
+// The ranks and threads of a job, and how a phase's tasks are shared among them.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "comm/mpi.h"
+
+namespace quantmill {
+
+// Nodes are numbered by their lowest rank. Every call of the free functions below is collective
+// over `world`.
+struct Team {
+  Communicator world;
+  Communicator node;
+  std::size_t node_index = 0;
+  std::vector<int> node_ranks;  // number of ranks of each node
+  int num_threads = 1;          // of this rank
+
+  [[nodiscard]] bool is_leader() const { return world.rank() == 0; }
+};
+
+// ranks_per_node: see Communicator::split_by_node. num_threads 0: the cores this process may use,
+// shared out among the node's ranks.
+Team make_team(int num_threads, int ranks_per_node);
+
+// Assigns items to nodes: largest cost first, each to the node with the least cost per rank so far
+// (ties: lowest index). Pure. Returns the node of each item.
+std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
+                                         std::span<const int> node_ranks);
+
+// Runs run(task, worker) for every task in `tasks` (this node's, the same list on each of its
+// ranks), once in the whole node; free workers of any rank take the next. If a task throws, no
+// worker of the node starts another, and the Error is thrown on all ranks of the job.
+void run_tasks(const Team& team,
+               std::span<const std::size_t> tasks,
+               const std::function<void(std::size_t task, int worker)>& run);
+
+}  // namespace quantmill

@@ -1,0 +1,258 @@
+#include "pipeline/verify.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/parallel.h"
+#include "checkpoint/reader.h"
+#include "kernels/mx.h"
+#include "pipeline/fold_table.h"
+#include "pipeline/function_proof.h"
+#include "pipeline/manifest.h"
+#include "pipeline/produce.h"
+#include "plan/plan.h"
+
+namespace quantmill {
+namespace {
+
+constexpr std::uint64_t kBufferBytes = std::uint64_t{4} << 20;
+constexpr std::size_t kMostFindings = 20;  // of one kind; the rest is counted
+
+// Collects findings from several threads; long lists are cut.
+class Findings {
+ public:
+  void add(std::string text) {
+    const std::lock_guard lock(mutex_);
+    if (texts_.size() < kMostFindings) {
+      texts_.push_back(std::move(text));
+    } else {
+      ++more_;
+    }
+  }
+
+  // Moves what was found to the report, or the line that says what passed.
+  void finish(const std::string& passed, VerifyReport& report) {
+    if (texts_.empty()) {
+      report.passed.push_back(passed);
+    }
+    report.findings.insert(report.findings.end(), texts_.begin(), texts_.end());
+    if (more_ > 0) {
+      report.findings.push_back(fmt::format("… and {} more of this kind", more_));
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+  std::size_t more_ = 0;
+};
+
+void verify_files(const VerifyOptions& options, const Manifest& manifest, VerifyReport& report) {
+  Findings findings;
+  std::uint64_t bytes = 0;
+  for (const ManifestFile& file : manifest.files) {
+    bytes += file.size_bytes;
+  }
+  run_indexed(options.num_threads, manifest.files.size(), [&](std::size_t index, int) {
+    const ManifestFile& file = manifest.files[index];
+    const std::filesystem::path path = options.out / file.name;
+    if (!std::filesystem::is_regular_file(path)) {
+      findings.add(fmt::format("{}: the file is missing", file.name));
+    } else if (const std::uint64_t size = std::filesystem::file_size(path);
+               size != file.size_bytes) {
+      findings.add(
+          fmt::format("{}: {} bytes, the manifest says {}", file.name, size, file.size_bytes));
+    } else if (const std::string hash = hash_file(path); hash != file.xxh128) {
+      findings.add(fmt::format(
+          "{}: hash {}, the manifest says {}; the file was changed", file.name, hash, file.xxh128));
+    }
+  });
+  findings.finish(fmt::format("files: {} files, {} bytes, sizes and hashes as in the manifest",
+                              manifest.files.size(),
+                              bytes),
+                  report);
+}
+
+// Codes and scales of one quantized tensor must fit each other.
+void verify_pair(const Checkpoint& out, const std::string& name, Findings& findings) {
+  const auto weight = out.find(name);
+  const auto scales = out.find(name + "_scale");
+  if (!weight || !scales) {
+    findings.add(fmt::format("tensor {}: {} is missing", name, weight ? "its scale tensor" : "it"));
+    return;
+  }
+  const TensorEntry& codes = out.tensors()[*weight].entry;
+  const TensorEntry& exponents = out.tensors()[*scales].entry;
+  const bool fits = codes.dtype == DType::kU8 && exponents.dtype == DType::kU8 &&
+                    codes.shape.size() == 2 && exponents.shape.size() == 2 &&
+                    codes.shape[0] == exponents.shape[0] &&
+                    codes.shape[1] * 2 == exponents.shape[1] * kMxBlock;
+  if (!fits) {
+    findings.add(fmt::format(
+        "tensor {}: codes [{}] and scales [{}] do not fit MXFP4 (U8 [N, K/2] and U8 [N, K/32])",
+        name,
+        fmt::join(codes.shape, ", "),
+        fmt::join(exponents.shape, ", ")));
+    return;
+  }
+  std::vector<std::byte> bytes(exponents.size_bytes());
+  out.read(out.tensors()[*scales], 0, bytes);
+  if (std::ranges::count(bytes, std::byte{255}) > 0) {
+    findings.add(fmt::format("tensor {}_scale: a scale byte is 255, which is NaN", name));
+  }
+}
+
+void verify_structure(const VerifyOptions& options,
+                      const Manifest& manifest,
+                      VerifyReport& report) {
+  Findings findings;
+  try {
+    const Checkpoint out = Checkpoint::open(options.out);
+    std::set<std::string> quantized;
+    for (const TensorError& tensor : manifest.tensors) {
+      quantized.insert(tensor.name);
+      verify_pair(out, tensor.name, findings);
+    }
+    for (const SourceTensor& tensor : out.tensors()) {
+      const std::string& name = tensor.entry.name;
+      if (name.ends_with(".weight_scale") && !quantized.contains(name.substr(0, name.size() - 6))) {
+        findings.add(fmt::format(
+            "tensor {}: a scale for a tensor that the manifest does not list as quantized", name));
+      }
+    }
+    findings.finish(
+        fmt::format("structure: {} tensors in {} files, {} of them quantized with scales that fit",
+                    out.tensors().size(),
+                    out.shards().size(),
+                    manifest.tensors.size()),
+        report);
+  } catch (const Error& error) {
+    findings.add(error.message());
+    findings.finish("", report);
+  }
+}
+
+// Makes every byte again and compares it with the file.
+void verify_bytes(const Context& context,
+                  const VerifyOptions& options,
+                  const Checkpoint& source,
+                  const Plan& plan,
+                  const std::vector<ActivationFold>& folds,
+                  VerifyReport& report) {
+  Findings findings;
+  std::vector<File> files;
+  for (const OutputShard& shard : plan.shards) {
+    files.push_back(File::open_to_read(options.out / shard.file_name));
+    std::string header(shard.header.size(), '\0');
+    files.back().read_at(0, std::as_writable_bytes(std::span(header)));
+    if (header != shard.header) {
+      findings.add(
+          fmt::format("{}: its header is not the one that the recipe gives", shard.file_name));
+    }
+  }
+  if (read_text_file(options.out / "config.json", std::uint64_t{1} << 30) != plan.config) {
+    findings.add("config.json is not the one that the source and the recipe give");
+  }
+  std::vector<RowProducer> workers;
+  for (int worker = 0; worker < options.num_threads; ++worker) {
+    workers.emplace_back(context, source, plan, folds, kBufferBytes);
+  }
+  run_indexed(options.num_threads, plan.write_tasks.size(), [&](std::size_t index, int worker) {
+    const WriteTask& task = plan.write_tasks[index];
+    std::vector<std::byte> found;
+    const Emit compare = [&](std::size_t shard,
+                             std::uint64_t file_offset,
+                             std::span<const std::byte> wanted) {
+      found.resize(wanted.size());
+      files[shard].read_at(file_offset, found);
+      if (std::memcmp(found.data(), wanted.data(), wanted.size()) != 0) {
+        findings.add(fmt::format(
+            "tensor {}: bytes differ from what the source and the recipe give, in the {} from {}",
+            source.tensors()[task.tensor].entry.name,
+            plan.tensors[task.tensor].action == Action::kCopy ? "bytes" : "rows",
+            task.begin));
+      }
+    };
+    ErrorSums ignored;
+    workers[static_cast<std::size_t>(worker)].produce(task, compare, ignored);
+  });
+  findings.finish(fmt::format("source: {} tensors made again from {}, every byte equal",
+                              plan.tensors.size(),
+                              options.source->string()),
+                  report);
+}
+
+void verify_function(const Context& context,
+                     const VerifyOptions& options,
+                     const Checkpoint& source,
+                     const Plan& plan,
+                     const ScaleTable& scales,
+                     const std::vector<ActivationFold>& folds,
+                     VerifyReport& report) {
+  const std::vector<EdgeProof> edges = prove_function(
+      context, source, plan, scales, folds, true_architecture(source, plan), options.num_threads);
+  Findings findings;
+  double exact = 0;
+  double stored = 0;
+  for (const EdgeProof& edge : edges) {
+    exact = std::max(exact, edge.exact);
+    stored = std::max(stored, edge.stored);
+    if (!(edge.exact <= kExactTolerance && edge.stored <= kStoredTolerance)) {
+      findings.add(fmt::format(
+          "function: {} reads '{}' with a relative difference of {:.3g} ({:.3g} as stored): the "
+          "folded model is not the same function",
+          edge.reader,
+          edge.activation,
+          edge.exact,
+          edge.stored));
+    }
+  }
+  findings.finish(
+      fmt::format(
+          "function: {} readers keep their outputs, relative difference at most {:.1e} in double, "
+          "{:.1e} as stored",
+          edges.size(),
+          exact,
+          stored),
+      report);
+}
+
+}  // namespace
+
+VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& options) {
+  if (options.function && !options.source) {
+    throw Error(ErrorCode::kUsage,
+                "--function compares with the source model: give it with --against SRC");
+  }
+  const Manifest manifest = read_manifest(options.out);
+  VerifyReport report;
+  verify_files(options, manifest, report);
+  verify_structure(options, manifest, report);
+  if (!options.source) {
+    return report;
+  }
+  const Checkpoint source = Checkpoint::open(*options.source);
+  Recipe recipe;
+  apply_recipe_json(manifest.recipe_json, recipe);
+  const Plan plan = make_plan_without_search(source, recipe);
+  if (!report.findings.empty()) {
+    return report;  // what follows reads files that are known to be wrong
+  }
+  const ScaleTable scales = read_scales(options.out / kScalesName);
+  const std::vector<ActivationFold> folds = make_fold_table(context, source, plan, scales);
+  verify_bytes(context, options, source, plan, folds, report);
+  if (options.function) {
+    verify_function(context, options, source, plan, scales, folds, report);
+  }
+  return report;
+}
+
+}  // namespace quantmill

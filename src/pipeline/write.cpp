@@ -1,0 +1,154 @@
+#include "pipeline/write.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "pipeline/produce.h"
+
+namespace quantmill {
+namespace {
+
+// The node of each shard, by the cost of the tasks that write to it.
+std::vector<std::size_t> node_of_shards(const Team& team, const Plan& plan) {
+  std::vector<std::uint64_t> costs(plan.shards.size(), 0);
+  for (const WriteTask& task : plan.write_tasks) {
+    costs[plan.tensors[task.tensor].weight.shard] += task.cost;
+  }
+  return assign_to_nodes(costs, team.node_ranks);
+}
+
+// This node's tasks, largest first. A tensor's codes and scales lie in one shard or in two; the
+// codes' node writes both.
+std::vector<std::size_t> own_tasks(const Team& team,
+                                   const Plan& plan,
+                                   const std::vector<std::size_t>& node_of) {
+  std::vector<std::size_t> tasks;
+  for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
+    if (node_of[plan.tensors[plan.write_tasks[task].tensor].weight.shard] == team.node_index) {
+      tasks.push_back(task);
+    }
+  }
+  std::ranges::stable_sort(tasks, [&](std::size_t a, std::size_t b) {
+    return plan.write_tasks[a].cost > plan.write_tasks[b].cost;
+  });
+  return tasks;
+}
+
+std::vector<File> open_shards(const Plan& plan, const std::filesystem::path& folder) {
+  std::vector<File> files;
+  for (const OutputShard& shard : plan.shards) {
+    files.push_back(File::open_to_write(folder / shard.file_name));
+  }
+  return files;
+}
+
+// Creates this rank's share of all shards: reserved at full size, with header.
+void create_shards(const Team& team, const Plan& plan, const std::filesystem::path& folder) {
+  for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
+    if (shard % static_cast<std::size_t>(team.world.size()) !=
+        static_cast<std::size_t>(team.world.rank())) {
+      continue;
+    }
+    const std::filesystem::path path = folder / plan.shards[shard].file_name;
+    std::filesystem::create_directories(path.parent_path());
+    const File file = File::open_to_write(path);
+    file.reserve(plan.shards[shard].size_bytes());
+    file.write_at(0, std::as_bytes(std::span(plan.shards[shard].header)));
+  }
+}
+
+// Syncs and hashes shards that this node wrote, shared among its ranks; `hashes` gets 32 characters
+// a shard.
+void finish_shards(const Team& team,
+                   const Plan& plan,
+                   const std::vector<std::size_t>& node_of,
+                   const std::filesystem::path& folder,
+                   std::string& hashes) {
+  int turn = 0;
+  for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
+    if (node_of[shard] != team.node_index) {
+      continue;
+    }
+    if (turn++ % team.node.size() == team.node.rank()) {
+      const std::filesystem::path path = folder / plan.shards[shard].file_name;
+      hashes.replace(shard * 32, 32, hash_file(path));
+      File::open_to_write(path).sync();
+    }
+  }
+}
+
+// Each shard's hash from the rank that made it.
+std::vector<ManifestFile> gather_files(const Team& team,
+                                       const Plan& plan,
+                                       const std::string& hashes) {
+  const auto all = team.world.gather_all(std::as_bytes(std::span(hashes)));
+  std::vector<ManifestFile> files;
+  for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
+    files.push_back({plan.shards[shard].file_name, plan.shards[shard].size_bytes(), {}});
+    for (const auto& bytes : all) {
+      const std::string text(reinterpret_cast<const char*>(bytes.data()) + shard * 32, 32);
+      if (text.front() != ' ') {
+        files.back().xxh128 = text;
+      }
+    }
+  }
+  return files;
+}
+
+std::vector<TensorError> tensor_errors(const Checkpoint& checkpoint,
+                                       const Plan& plan,
+                                       std::span<const double> sums) {
+  std::vector<ErrorSums> by_tensor(plan.tensors.size());
+  for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
+    ErrorSums& tensor = by_tensor[plan.write_tasks[task].tensor];
+    tensor.squared_error += sums[2 * task];
+    tensor.squared_norm += sums[2 * task + 1];
+  }
+  std::vector<TensorError> errors;
+  for (std::size_t tensor = 0; tensor < plan.tensors.size(); ++tensor) {
+    if (plan.tensors[tensor].is_quantized()) {
+      errors.push_back({checkpoint.tensors()[tensor].entry.name, by_tensor[tensor].relative()});
+    }
+  }
+  return errors;
+}
+
+}  // namespace
+
+WrittenShards write_shards(const Team& team,
+                           const Context& context,
+                           const Checkpoint& checkpoint,
+                           const Plan& plan,
+                           const std::vector<ActivationFold>& folds,
+                           const std::filesystem::path& folder,
+                           std::uint64_t buffer_bytes) {
+  const std::vector<std::size_t> node_of = node_of_shards(team, plan);
+  std::vector<File> files;
+  team.world.collectively([&] { create_shards(team, plan, folder); });
+  team.world.collectively([&] { files = open_shards(plan, folder); });
+  std::vector<RowProducer> workers;
+  for (int worker = 0; worker < team.num_threads; ++worker) {
+    workers.emplace_back(context, checkpoint, plan, folds, buffer_bytes);
+  }
+  const Emit write =
+      [&](std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes) {
+        files[shard].write_at(file_offset, bytes);
+      };
+  std::vector<double> sums(2 * plan.write_tasks.size(), 0.0);
+  run_tasks(team, own_tasks(team, plan, node_of), [&](std::size_t task, int worker) {
+    ErrorSums errors;
+    workers[static_cast<std::size_t>(worker)].produce(plan.write_tasks[task], write, errors);
+    sums[2 * task] = errors.squared_error;
+    sums[2 * task + 1] = errors.squared_norm;
+  });
+  files.clear();
+  std::string hashes(plan.shards.size() * 32, ' ');
+  team.world.collectively([&] { finish_shards(team, plan, node_of, folder, hashes); });
+  team.world.sum_disjoint(sums);
+  return {gather_files(team, plan, hashes), tensor_errors(checkpoint, plan, sums)};
+}
+
+}  // namespace quantmill

@@ -1,0 +1,34 @@
+#pragma once
+
+// Writes the shards of an output checkpoint, each rank its share, at offsets that the plan fixed.
+
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/reader.h"
+#include "device/context.h"
+#include "pipeline/fold_table.h"
+#include "pipeline/manifest.h"
+#include "pipeline/team.h"
+#include "plan/plan.h"
+
+namespace quantmill {
+
+struct WrittenShards {
+  std::vector<ManifestFile> files;   // in the plan's order of shards
+  std::vector<TensorError> tensors;  // in the plan's order of tensors, quantized ones only
+};
+
+// Shards go to nodes by cost; within a node, ranks and threads take row ranges from a shared
+// counter. Each file is reserved at its final size, written in place, and synced. Collective over
+// team.world; every rank gets the same result. buffer_bytes: per worker. `folder` exists and is
+// seen by all ranks.
+WrittenShards write_shards(const Team& team,
+                           const Context& context,
+                           const Checkpoint& checkpoint,
+                           const Plan& plan,
+                           const std::vector<ActivationFold>& folds,
+                           const std::filesystem::path& folder,
+                           std::uint64_t buffer_bytes);
+
+}  // namespace quantmill

@@ -1,0 +1,115 @@
+#pragma once
+
+// Everything that a job will read, compute and write, decided from headers alone. A pure function
+// of its arguments: every rank makes the same plan.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/layout.h"
+#include "checkpoint/reader.h"
+#include "plan/architecture.h"
+#include "plan/recipe.h"
+#include "stats/statistics.h"
+
+namespace quantmill {
+
+enum class Action {
+  kCopy,        // bytes as they are
+  kFoldNorm,    // a norm divided by s
+  kFoldLinear,  // a matrix or bias scaled and stored as floating point
+  kQuantize,    // a matrix scaled and quantized
+};
+
+// Bytes of one output tensor.
+struct OutputPlace {
+  std::size_t shard = 0;  // index into Plan::shards
+  std::uint64_t file_offset = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+struct TensorWork {
+  std::size_t source = 0;  // index into Checkpoint::tensors() and ResolvedArchitecture::tensors
+  Action action = Action::kCopy;
+  std::uint64_t rows = 1;  // of the matrix [rows, cols]; a vector is one row
+  std::uint64_t cols = 0;
+  DType stored = DType::kU8;  // dtype in the output
+  // Activations (indices into the architecture's) whose s acts on this tensor.
+  std::optional<std::size_t> column_activation;  // columns are multiplied
+  std::optional<std::size_t> row_activation;     // rows, norm channels or bias elements are divided
+  OutputPlace weight;
+  std::optional<OutputPlace> scales;  // kQuantize
+
+  [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
+};
+
+// A piece of one tensor: rows [begin, end), or bytes for kCopy. Its size depends on the tensor's
+// shape alone, so that sums taken task by task do not depend on who did what.
+struct WriteTask {
+  std::size_t tensor = 0;  // index into Plan::tensors
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t cost = 0;  // bytes read and written
+};
+
+// Rows begin, begin + step, … < end of one reader, whose error is added up for every candidate s of
+// a fold group.
+struct SearchTask {
+  std::size_t group = 0;       // index into ResolvedArchitecture::fold_groups
+  std::size_t activation = 0;  // whose statistic weighs the columns
+  std::size_t tensor = 0;      // index into Plan::tensors
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t step = 1;
+  std::uint64_t cost = 0;  // elements
+};
+
+// What is decided for a fold group before the search.
+struct GroupPlan {
+  bool searched = false;
+  std::string reason;  // why s stays 1, if it does
+};
+
+struct Plan {
+  Recipe recipe;
+  ResolvedArchitecture architecture;
+  std::vector<TensorWork> tensors;  // in the checkpoint's order
+  std::vector<OutputShard> shards;
+  std::vector<GroupPlan> groups;         // one per fold group
+  std::vector<SearchTask> search_tasks;  // by group, reader, row
+  std::vector<WriteTask> write_tasks;    // by tensor, row
+  std::string config;                    // config.json of the output
+  std::vector<std::string> notices;      // what a user should know before the night
+  std::uint64_t source_bytes = 0;        // of tensors
+  std::uint64_t output_bytes = 0;        // of files, without what is copied beside the weights
+};
+
+// Statistics are needed by scaling awq-grid; an empty table otherwise.
+// Errors: what resolve_architecture, check_recipe and output_config refuse; kInput: nothing to
+// quantize, columns that are not a multiple of 32, a source type that can't be quantized, part of a
+// fused group kept (names the pair), statistics that are missing for some layers of an activation
+// (named), of the wrong length, or that match nothing.
+Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const Recipe& recipe);
+
+// The parts of make_plan, for callers that bring scales instead of statistics (verify,
+// --compat-scales).
+Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe);
+
+// The architecture of the model as it really runs: the plan's own, or with Compat::kSeed, whose
+// plan follows the script's beliefs, the one that config.json calls for.
+ResolvedArchitecture true_architecture(const Checkpoint& checkpoint, const Plan& plan);
+
+// Mean |x| of a fold group: of its activations' statistics, weighted by token count; one value per
+// channel. Where several columns share a channel (ColumnMap) their mean counts. Empty if no
+// activation has statistics.
+std::vector<double> pooled_absmean(const ResolvedArchitecture& architecture,
+                                   const FoldGroup& group,
+                                   const Statistics& statistics);
+
+// The plan as text for people, and as JSON.
+std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint);
+std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint);
+
+}  // namespace quantmill

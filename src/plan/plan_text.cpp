@@ -1,0 +1,180 @@
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/version.h"
+#include "plan/plan.h"
+
+namespace quantmill {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kColumnsOfNames = 44;
+
+// Elements by the type they are stored as, before and after.
+struct TypeSizes {
+  std::map<std::string, std::uint64_t> before;
+  std::map<std::string, std::uint64_t> after;
+};
+
+TypeSizes sizes_by_type(const Plan& plan, const Checkpoint& checkpoint) {
+  TypeSizes sizes;
+  for (const TensorWork& work : plan.tensors) {
+    const TensorEntry& entry = checkpoint.tensors()[work.source].entry;
+    sizes.before[std::string(dtype_name(entry.dtype))] += entry.size_bytes();
+    const std::string name(work.is_quantized() ? scheme_name(plan.recipe.scheme)
+                                               : dtype_name(work.stored));
+    sizes.after[name] += work.weight.size_bytes + (work.scales ? work.scales->size_bytes : 0);
+  }
+  return sizes;
+}
+
+std::string_view action_name(Action action) {
+  switch (action) {
+    case Action::kCopy:
+      return "copy";
+    case Action::kFoldNorm:
+      return "fold into norm";
+    case Action::kFoldLinear:
+      return "scale or convert";
+    case Action::kQuantize:
+      return "quantize";
+  }
+  return "";
+}
+
+// Share of the source's elements that are quantized.
+double coverage(const Plan& plan, const Checkpoint& checkpoint) {
+  std::uint64_t quantized = 0;
+  std::uint64_t all = 0;
+  for (const TensorWork& work : plan.tensors) {
+    const std::uint64_t elements = checkpoint.tensors()[work.source].entry.num_elements();
+    all += elements;
+    quantized += work.is_quantized() ? elements : 0;
+  }
+  return all == 0 ? 0 : static_cast<double>(quantized) / static_cast<double>(all);
+}
+
+std::string shorten(const std::vector<std::string>& names) {
+  std::string text = names.empty() ? "(nothing)" : names.front();
+  return names.size() > 1 ? text + fmt::format(" and {} more", names.size() - 1) : text;
+}
+
+std::vector<std::string> reader_names(const Plan& plan, const FoldGroup& group) {
+  std::vector<std::string> names;
+  for (const std::size_t activation : group.activations) {
+    for (const std::size_t reader : plan.architecture.activations[activation].readers) {
+      names.push_back(plan.architecture.tensors[reader].name);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> producer_names(const Plan& plan, const FoldGroup& group) {
+  std::vector<std::string> names;
+  for (const std::size_t activation : group.activations) {
+    if (const auto& producer = plan.architecture.activations[activation].producer) {
+      names.push_back(plan.architecture.tensors[producer->tensor].name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
+  std::string text = fmt::format("{}: architecture {}, {} tensors in {} files\n",
+                                 checkpoint.folder().string(),
+                                 plan.architecture.name,
+                                 plan.tensors.size(),
+                                 checkpoint.shards().size());
+  text += fmt::format("{} -> {}, {:.1f} % of the parameters quantized\n",
+                      format_size(plan.source_bytes),
+                      format_size(plan.output_bytes),
+                      100 * coverage(plan, checkpoint));
+  const TypeSizes sizes = sizes_by_type(plan, checkpoint);
+  for (const auto& [name, bytes] : sizes.before) {
+    text += fmt::format("  before  {:<8} {:>12}\n", name, format_size(bytes));
+  }
+  for (const auto& [name, bytes] : sizes.after) {
+    text += fmt::format("  after   {:<8} {:>12}\n", name, format_size(bytes));
+  }
+  text += "fold groups: producers -> readers\n";
+  for (std::size_t index = 0; index < plan.groups.size(); ++index) {
+    const FoldGroup& group = plan.architecture.fold_groups[index];
+    text += fmt::format("  {:<20} {:>6} channels  {} -> {}{}\n",
+                        group.name,
+                        group.num_channels,
+                        shorten(producer_names(plan, group)),
+                        shorten(reader_names(plan, group)),
+                        plan.groups[index].searched
+                            ? ""
+                            : fmt::format("  [not scaled: {}]", plan.groups[index].reason));
+  }
+  text += "tensors\n";
+  for (const TensorWork& work : plan.tensors) {
+    const TensorEntry& entry = checkpoint.tensors()[work.source].entry;
+    const std::string_view stored =
+        work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored);
+    text += fmt::format("  {:<{}} {:<5} [{}] -> {} ({})\n",
+                        entry.name,
+                        kColumnsOfNames,
+                        dtype_name(entry.dtype),
+                        fmt::join(entry.shape, ", "),
+                        stored,
+                        action_name(work.action));
+  }
+  text += "files\n";
+  for (const OutputShard& shard : plan.shards) {
+    text += fmt::format(
+        "  {:<{}} {:>12}\n", shard.file_name, kColumnsOfNames, format_size(shard.size_bytes()));
+  }
+  for (const std::string& notice : plan.notices) {
+    text += fmt::format("note: {}\n", notice);
+  }
+  return text;
+}
+
+std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint) {
+  Json json;
+  json["program"] = fmt::format("quantmill {}", program_version());
+  json["architecture"] = plan.architecture.name;
+  json["recipe"] = Json::parse(to_json(plan.recipe));
+  json["source_bytes"] = plan.source_bytes;
+  json["output_bytes"] = plan.output_bytes;
+  json["coverage"] = coverage(plan, checkpoint);
+  json["fold_groups"] = Json::array();
+  for (std::size_t index = 0; index < plan.groups.size(); ++index) {
+    const FoldGroup& group = plan.architecture.fold_groups[index];
+    json["fold_groups"].push_back(
+        {{"name", group.name},
+         {"channels", group.num_channels},
+         {"producers", producer_names(plan, group)},
+         {"readers", reader_names(plan, group)},
+         {"not_scaled",
+          plan.groups[index].searched ? Json(nullptr) : Json(plan.groups[index].reason)}});
+  }
+  json["tensors"] = Json::array();
+  for (const TensorWork& work : plan.tensors) {
+    const TensorEntry& entry = checkpoint.tensors()[work.source].entry;
+    json["tensors"].push_back(
+        {{"name", entry.name},
+         {"dtype", dtype_name(entry.dtype)},
+         {"shape", entry.shape},
+         {"stored_as",
+          work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored)},
+         {"action", action_name(work.action)},
+         {"file", plan.shards[work.weight.shard].file_name},
+         {"bytes", work.weight.size_bytes + (work.scales ? work.scales->size_bytes : 0)}});
+  }
+  json["files"] = Json::array();
+  for (const OutputShard& shard : plan.shards) {
+    json["files"].push_back({{"name", shard.file_name}, {"bytes", shard.size_bytes()}});
+  }
+  json["notices"] = plan.notices;
+  return json.dump(1) + "\n";
+}
+
+}  // namespace quantmill

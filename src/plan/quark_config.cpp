@@ -1,0 +1,206 @@
+#include "plan/quark_config.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/pattern.h"
+#include "base/version.h"
+#include "plan/json_text.h"
+
+namespace quantmill {
+
+namespace {
+
+// Both sections key by key: what amd-quark 0.13 exports for its scheme "mxfp4", and what the script
+// that --compat seed reproduces writes (in another order below global_quant_config). The nulls and
+// empty values are filled in.
+constexpr std::string_view kQuarkSection = R"({
+  "algo_config": null,
+  "exclude": [],
+  "export": {"kv_cache_group": [], "min_kv_scale": 0.0, "pack_method": "reorder",
+             "weight_format": "real_quantized", "weight_merge_groups": null},
+  "global_quant_config": {"bias": null, "input_tensors": null, "output_tensors": null, "target_device": null,
+                          "weight": null},
+  "kv_cache_post_rope": false,
+  "kv_cache_quant_config": {},
+  "layer_quant_config": {},
+  "layer_type_quant_config": {},
+  "quant_method": "quark",
+  "quant_mode": "eager_mode",
+  "softmax_quant_spec": null,
+  "version": ""
+})";
+constexpr std::string_view kTensorSpec = R"({
+  "block_size": null, "ch_axis": -1, "dtype": "fp4", "enable_buffer_reuse": false, "group_size": 32,
+  "is_dynamic": false, "is_scale_quant": false, "max_input_numel": 4194304, "mx_element_dtype": null,
+  "observer_cls": "PerBlockMXObserver", "qscheme": "per_group", "round_method": "half_even",
+  "scale_calculation_mode": "even", "scale_format": "e8m0", "scale_type": "float", "symmetric": null
+})";
+constexpr std::string_view kSeedVersion = "0.12+radiance-awq-mxfp4";
+
+JsonValue literal(std::string_view text) {
+  return parse_json(text, "built-in section", ErrorCode::kInternal);
+}
+
+JsonValue tensor_spec(bool is_dynamic, std::string_view scale_mode, bool with_zero_point) {
+  JsonValue spec = literal(kTensorSpec);
+  spec.set("is_dynamic", JsonValue::boolean(is_dynamic));
+  spec.set("scale_calculation_mode", JsonValue::string(std::string(scale_mode)));
+  if (with_zero_point) {
+    spec.set("zero_point_type", JsonValue::string("int32"));
+  }
+  return spec;
+}
+
+// Activations are quantized while serving, by the servers' own rule, which is "even".
+JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& exclude) {
+  JsonValue section = literal(kQuarkSection);
+  JsonValue global = *section.find("global_quant_config");
+  global.set("input_tensors", tensor_spec(true, "even", true));
+  global.set("weight", tensor_spec(false, scale_rule_name(recipe.scale_rule), true));
+  section.set("global_quant_config", std::move(global));
+  section.set("exclude", JsonValue::array(exclude));
+  section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));
+  return section;
+}
+
+// The script's order of keys, and "even" although its rule is floor.
+JsonValue seed_section() {
+  JsonValue section = literal(kQuarkSection);
+  JsonValue global = JsonValue::object();
+  for (const char* key : {"bias", "output_tensors", "target_device"}) {
+    global.set(key, JsonValue::null());
+  }
+  global.set("input_tensors", tensor_spec(true, "even", false));
+  global.set("weight", tensor_spec(false, "even", false));
+  section.set("global_quant_config", std::move(global));
+  section.set("version", JsonValue::string(std::string(kSeedVersion)));
+  return section;
+}
+
+// "dtype" is the name since transformers 4.56, "torch_dtype" the one before; a config may have
+// either or both.
+void set_dtype(const Recipe& recipe, JsonValue& config) {
+  const char* const name = recipe.scheme == Scheme::kF32 ? "float32" : "bfloat16";
+  const bool has_old_name = config.find("torch_dtype") != nullptr;
+  if (has_old_name) {
+    config.set("torch_dtype", JsonValue::string(name));
+  }
+  if (!has_old_name || config.find("dtype") != nullptr) {
+    config.set("dtype", JsonValue::string(name));
+  }
+}
+
+// What stays unquantized and what does not among the tensors with one exclude_all.
+struct Kind {
+  std::string exclude_layers;
+  std::set<std::uint64_t> kept_layers;
+  std::set<std::uint64_t> quantized_layers;
+  std::string kept_example;       // empty: none
+  std::string quantized_example;  // empty: none
+};
+
+// The pattern for the kept layers in the checkpoint's numbering and the servers'. It must not hit a
+// quantized layer.
+std::string layer_pattern(const Kind& kind, std::optional<std::uint64_t> offset) {
+  if (kind.exclude_layers.empty() || kind.kept_layers.empty()) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format(
+            "{} is kept and {} is not, but the architecture has no pattern by which a server could "
+            "tell them apart; keep all of them or none",
+            kind.kept_example,
+            kind.quantized_example));
+  }
+  if (!offset) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("{} is kept and {} is not, but config.json does not state by how much servers "
+                    "shift its "
+                    "layer numbers (num_target_layers); keep this kind in all layers or in none",
+                    kind.kept_example,
+                    kind.quantized_example));
+  }
+  std::set<std::uint64_t> numbers;
+  for (const std::uint64_t layer : kind.kept_layers) {
+    numbers.insert(layer);
+    numbers.insert(layer + *offset);
+  }
+  for (const std::uint64_t layer : kind.quantized_layers) {
+    if (numbers.count(layer) != 0 || numbers.count(layer + *offset) != 0) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("{} is kept and {} is not, but servers add {} to layer numbers, so "
+                              "that the two can't "
+                              "be told apart by number; keep this kind in all layers or in none",
+                              kind.kept_example,
+                              kind.quantized_example,
+                              *offset));
+    }
+  }
+  return replace_all(kind.exclude_layers, "{layers}", fmt::format("({})", fmt::join(numbers, "|")));
+}
+
+}  // namespace
+
+std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
+                                      const std::vector<bool>& quantized) {
+  check_invariant(quantized.size() == architecture.tensors.size(), "one flag for each tensor");
+  std::set<std::string> entries(architecture.extra_exclude.begin(),
+                                architecture.extra_exclude.end());
+  std::map<std::string, Kind> kinds;  // by exclude_all
+  for (std::size_t i = 0; i < quantized.size(); ++i) {
+    const ModelTensor& tensor = architecture.tensors[i];
+    if (tensor.role != TensorRole::kLinear) {
+      continue;
+    }
+    if (!quantized[i]) {
+      entries.insert(tensor.module);
+    }
+    if (tensor.exclude_all.empty()) {
+      continue;
+    }
+    Kind& kind = kinds[tensor.exclude_all];
+    kind.exclude_layers = tensor.exclude_layers;
+    (quantized[i] ? kind.quantized_example : kind.kept_example) = tensor.name;
+    if (tensor.layer) {
+      (quantized[i] ? kind.quantized_layers : kind.kept_layers).insert(*tensor.layer);
+    }
+  }
+  for (const auto& [exclude_all, kind] : kinds) {
+    if (!kind.kept_example.empty()) {
+      entries.insert(kind.quantized_example.empty()
+                         ? exclude_all
+                         : layer_pattern(kind, architecture.server_layer_offset));
+    }
+  }
+  return {entries.begin(), entries.end()};
+}
+
+std::string output_config(const std::string& source_config,
+                          const Recipe& recipe,
+                          const std::vector<std::string>& exclude) {
+  JsonValue config = parse_json(source_config, "config.json", ErrorCode::kInput);
+  if (config.kind != JsonValue::Kind::kObject) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("config.json: an object is wanted, found {}", describe_json(config)));
+  }
+  if (recipe.compat == Compat::kSeed) {
+    config.set("quantization_config", seed_section());
+    return print_json(config);
+  }
+  if (recipe.layout == Layout::kPlain) {
+    config.remove("quantization_config");
+    set_dtype(recipe, config);
+  } else {
+    config.set("quantization_config", quark_section(recipe, exclude));
+  }
+  return print_json(config) + "\n";
+}
+
+}  // namespace quantmill

@@ -1,0 +1,68 @@
+#pragma once
+
+// What the user wants, from a JSON file and options: every option of `quantmill quantize` that changes bytes.
+// Recipe file: a JSON object with the keys of to_json(); an unknown key is an error.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/mx.h"
+
+namespace quantmill {
+
+enum class Scheme { kMxfp4, kBf16, kF32 };
+enum class Layout { kQuark, kPlain };
+enum class Scaling { kNone, kAwqGrid };
+enum class FoldScales { kExact, kPow2, kOff };
+enum class Compat { kNone, kSeed };
+
+struct Recipe {
+  Scheme scheme = Scheme::kMxfp4;
+  Layout layout = Layout::kQuark;
+  Scaling scaling = Scaling::kAwqGrid;
+  std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
+  ScaleRule scale_rule = ScaleRule::kEven;
+  FoldScales fold_scales = FoldScales::kExact;
+  std::vector<std::string> keep;      // shell patterns of tensor or module names that stay unquantized
+  Compat compat = Compat::kNone;
+  std::string architecture;           // name of a built-in one, a file, or empty: chosen from config.json
+  bool allow_unknown = false;
+  std::uint64_t max_shard_bytes = 0;  // 0: the source's shards
+};
+
+// Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas, scale_rule, fold_scales,
+// keep, compat, architecture, allow_unknown, max_shard_size (number of bytes or text like "4G").
+// Errors, kUsage: not JSON, unknown key or value (with those that exist).
+void apply_recipe_json(const std::string& json, Recipe& recipe);
+
+// What can't go together (kUsage): layout quark with a scheme that is not mxfp4, layout plain with mxfp4,
+// alphas empty or outside 0..1, compat seed with anything it fixes (scale_rule other than floor is overridden aloud by
+// the caller, not here).
+void check_recipe(const Recipe& recipe);
+
+// The effective recipe as JSON text, keys in a fixed order: recorded in manifests, reproduces the job.
+std::string to_json(const Recipe& recipe);
+
+// Names as options and recipes spell them. *_from_name: kUsage naming the possible values.
+std::string_view scheme_name(Scheme scheme);
+std::string_view layout_name(Layout layout);
+std::string_view scaling_name(Scaling scaling);
+std::string_view scale_rule_name(ScaleRule rule);
+std::string_view fold_scales_name(FoldScales mode);
+std::string_view compat_name(Compat compat);
+Scheme scheme_from_name(std::string_view name);
+Layout layout_from_name(std::string_view name);
+Scaling scaling_from_name(std::string_view name);
+ScaleRule scale_rule_from_name(std::string_view name);
+FoldScales fold_scales_from_name(std::string_view name);
+Compat compat_from_name(std::string_view name);
+
+// "512M", "4G", "1.5GiB", "1000000" -> bytes (K, M, G, T are powers of 1024). kUsage.
+std::uint64_t parse_size(const std::string& text);
+// 1536 -> "1.5 KiB".
+std::string format_size(std::uint64_t bytes);
+
+}  // namespace quantmill

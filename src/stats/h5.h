@@ -1,0 +1,106 @@
+#pragma once
+
+// HDF5 files as a tree of groups with attributes and one-dimensional datasets; the only place that
+// sees the C library. Not for schemas: those are in store.h and scales.h. HDF5 is used serially, by
+// one thread at a time, and needs no MPI.
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/handle.h"
+
+namespace quantmill::h5 {
+
+// Any identifier of the library (file, group, dataset …); hid_t, checked in h5.cpp.
+struct IdentifierTraits {
+  using Handle = std::int64_t;
+
+  static Handle null() noexcept { return -1; }
+
+  static void close(Handle identifier) noexcept;
+};
+
+using Identifier = UniqueHandle<IdentifierTraits>;
+
+// A group of an open file. Must not outlive the Writer or Reader that it came from.
+// Values are little-endian; datasets are contiguous; text is of fixed length, UTF-8, padded with
+// NUL. Errors: kIo when writing; kInput when reading, naming file and object: an object that is
+// missing or of another type, rank or size, a link to another place, data outside the file.
+class Group {
+ public:
+  [[nodiscard]] Group create_group(const std::string& name) const;
+  void write_text(const std::string& attribute, std::string_view text) const;
+  void write_attribute(const std::string& attribute, std::int64_t value) const;
+  void write_attribute(const std::string& attribute, std::uint64_t value) const;
+  void write_attribute(const std::string& attribute, double value) const;
+  void write_attribute(const std::string& attribute, std::span<const std::uint64_t> values) const;
+  void write_dataset(const std::string& name, std::span<const float> values) const;
+  void write_dataset(const std::string& name, std::span<const double> values) const;
+
+  // Names of what is directly in the group, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] bool has(const std::string& name) const;
+  [[nodiscard]] bool has_attribute(const std::string& attribute) const;
+  [[nodiscard]] Group open_group(const std::string& name) const;
+  [[nodiscard]] std::string read_text(const std::string& attribute) const;
+  // Scalars are i64, u64 and f64; T is one of these.
+  template <typename T>
+  [[nodiscard]] T read_attribute(const std::string& attribute) const;
+  [[nodiscard]] std::vector<std::uint64_t> read_attribute_list(const std::string& attribute) const;
+  // T is float or double.
+  template <typename T>
+  [[nodiscard]] std::vector<T> read_dataset(const std::string& name) const;
+
+  // "calib.h5: /inputs/fc", for messages.
+  [[nodiscard]] std::string describe(std::string_view child = {}) const;
+
+ private:
+  friend class Writer;
+  friend class Reader;
+  Group(Identifier group, std::string file, std::string path, std::uint64_t file_bytes);
+
+  Identifier group_;
+  std::string file_;
+  std::string path_;
+  std::uint64_t file_bytes_ = 0;  // no object of a file that is read is larger
+};
+
+// A new file. Nothing appears under its name before commit(); dropping the Writer leaves nothing
+// behind. The same calls give the same bytes: no times are stored and the format version is fixed
+// (readable by HDF5 1.8).
+class Writer {
+ public:
+  explicit Writer(std::filesystem::path file);
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  ~Writer();
+
+  [[nodiscard]] Group root() const;
+  // Closes, syncs and renames over `file`. Every Group must be gone. kIo.
+  void commit();
+
+ private:
+  std::filesystem::path file_;
+  std::filesystem::path temporary_;
+  Identifier identifier_;
+};
+
+// An existing file, opened to read without locks (network file systems may have none).
+class Reader {
+ public:
+  // Errors: kIo if it cannot be opened, kInput if it is not a whole HDF5 file.
+  explicit Reader(std::filesystem::path file);
+
+  [[nodiscard]] Group root() const;
+
+ private:
+  std::filesystem::path file_;
+  std::uint64_t file_bytes_ = 0;
+  Identifier identifier_;
+};
+
+}  // namespace quantmill::h5

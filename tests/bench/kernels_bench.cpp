@@ -1,0 +1,174 @@
+// Weights per second of every kernel on one core, for each instruction set of this machine, beside
+// memcpy. `items_per_second` counts weights (mx_error_curve: weights x candidates).
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "kernels/compare.h"
+#include "kernels/convert.h"
+#include "kernels/mx.h"
+#include "kernels/scale.h"
+
+namespace quantmill {
+namespace {
+
+// Rows as in a task of the job: a few MB, beyond the second-level cache.
+constexpr std::size_t kRows = 256;
+constexpr std::size_t kCols = 5120;
+constexpr std::size_t kCandidates = 11;
+
+struct Data {
+  std::vector<std::byte> stored;
+  std::vector<float> values;
+  std::vector<float> other;
+  std::vector<float> row_factors;
+  std::vector<float> candidates;
+  std::vector<std::uint8_t> packed;
+  std::vector<std::uint8_t> scales;
+
+  Data()
+      : stored(kRows * kCols * 2),
+        values(kRows * kCols),
+        other(kRows * kCols),
+        row_factors(kRows, 1.01F),
+        candidates(kCandidates * kCols),
+        packed(kRows * kCols / 2),
+        scales(kRows * kCols / kMxBlock) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (float& value : values) {
+      value = 0.02F * normal(random);
+    }
+    for (float& s : candidates) {
+      s = std::exp(0.5F * normal(random));
+    }
+    const Context context{Backend::kReference, Isa::kPlain};
+    encode_from_float(context, matrix(), DType::kBf16, stored);
+    decode_to_float(context, DType::kBf16, stored, matrix());
+    other = values;
+  }
+
+  FloatMatrix matrix() { return {values.data(), kRows, kCols}; }
+
+  FloatMatrix other_matrix() { return {other.data(), kRows, kCols}; }
+
+  std::span<const float> first_candidate() { return std::span(candidates).first(kCols); }
+};
+
+void decode(const Context& context, Data& data) {
+  decode_to_float(context, DType::kBf16, data.stored, data.other_matrix());
+}
+
+void encode(const Context& context, Data& data) {
+  encode_from_float(context, data.matrix(), DType::kBf16, data.stored);
+}
+
+void quantize(const Context& context, Data& data) {
+  mx_quantize(context, {}, data.matrix(), data.packed, data.scales);
+}
+
+// What the job does to a tensor without a fold, in pieces that stay in the cache.
+void decode_and_quantize(const Context& context, Data& data) {
+  constexpr std::size_t kPiece = 4;
+  for (std::size_t row = 0; row < kRows; row += kPiece) {
+    const FloatMatrix piece{data.other.data(), kPiece, kCols};
+    const auto part = [&](auto& all, std::size_t row_size) {
+      return std::span(all).subspan(row * row_size, kPiece * row_size);
+    };
+    decode_to_float(context, DType::kBf16, part(data.stored, kCols * 2), piece);
+    mx_quantize(
+        context, {}, piece, part(data.packed, kCols / 2), part(data.scales, kCols / kMxBlock));
+  }
+}
+
+void dequantize(const Context& context, Data& data) {
+  mx_dequantize(context, ElementFormat::kE2m1, data.packed, data.scales, data.other_matrix());
+}
+
+void scale(const Context& context, Data& data) {
+  scale_matrix(context, data.other_matrix(), data.first_candidate(), data.row_factors);
+}
+
+void compare(const Context& context, Data& data) {
+  ErrorSums sums;
+  add_errors(context, data.matrix(), data.other_matrix(), sums);
+  benchmark::DoNotOptimize(sums);
+}
+
+template <TieRule Ties>
+void error_curve(const Context& context, Data& data) {
+  std::vector<double> sums(kCandidates);
+  mx_error_curve(context,
+                 {ElementFormat::kE2m1, ScaleRule::kEven, Ties},
+                 data.matrix(),
+                 data.first_candidate(),
+                 {data.candidates.data(), kCandidates, kCols},
+                 sums);
+  benchmark::DoNotOptimize(sums.data());
+}
+
+void copy(const Context& /*context*/, Data& data) {
+  std::memcpy(data.other.data(), data.values.data(), kRows * kCols * sizeof(float));
+}
+
+struct Kernel {
+  const char* name;
+  void (*run)(const Context&, Data&);
+  std::size_t items_per_weight;
+};
+
+constexpr Kernel kKernels[] = {{"decode_bf16", decode, 1},
+                               {"encode_bf16", encode, 1},
+                               {"mx_quantize", quantize, 1},
+                               {"decode_bf16+mx_quantize", decode_and_quantize, 1},
+                               {"mx_dequantize", dequantize, 1},
+                               {"scale_matrix", scale, 1},
+                               {"add_errors", compare, 1},
+                               {"mx_error_curve", error_curve<TieRule::kEven>, kCandidates},
+                               {"mx_error_curve/seed", error_curve<TieRule::kSeed>, kCandidates}};
+
+void register_kernel(const Kernel& kernel,
+                     const Context& context,
+                     const std::string& where,
+                     Data& data) {
+  const auto run = [&data, context, kernel](benchmark::State& state) {
+    for (const auto _ : state) {
+      kernel.run(context, data);
+      benchmark::ClobberMemory();
+    }
+    const std::size_t items = kRows * kCols * kernel.items_per_weight;
+    state.SetItemsProcessed(static_cast<std::int64_t>(items) * state.iterations());
+  };
+  benchmark::RegisterBenchmark((std::string(kernel.name) + "/" + where).c_str(), run);
+}
+
+void register_all(Data& data) {
+  register_kernel({"memcpy of floats", copy, 1}, {}, "libc", data);
+  for (const Kernel& kernel : kKernels) {
+    register_kernel(kernel, {Backend::kReference, Isa::kPlain}, "reference", data);
+    for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
+      if (isa <= best_isa()) {
+        register_kernel(kernel, {Backend::kCpu, isa}, std::string(isa_name(isa)), data);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quantmill
+
+int main(int argc, char** argv) {
+  quantmill::Data data;
+  quantmill::register_all(data);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
+    return 2;
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

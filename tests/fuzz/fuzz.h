@@ -1,0 +1,45 @@
+#pragma once
+
+// What every fuzz target is made of: the entry point, and what a parser may throw.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+// libFuzzer's entry point; each *_fuzz.cpp defines it.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace quantmill::fuzz {
+
+inline void require(bool holds, const char* what) {
+  if (!holds) {
+    std::fprintf(stderr, "violated: %s\n", what);
+    std::abort();
+  }
+}
+
+// Runs `body`, which may refuse its input with kInput and nothing else; any other exception ends
+// the process.
+template <typename Body>
+void only_input_errors(Body&& body) {
+  try {
+    std::forward<Body>(body)();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInput) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    require(error.code() == ErrorCode::kInput, "a parser refuses bad input with kInput");
+    require(!error.message().empty(), "an error has a message");
+  }
+}
+
+inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+}  // namespace quantmill::fuzz

@@ -1,0 +1,134 @@
+// The bodies of the cpu backend with 16 lanes, as AVX-512 uses them, compiled here for any machine:
+// their order of lanes, packing and tails are tested even where AVX-512 does not run.
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backends.h"
+#include "kernels/codec.h"
+#include "kernels/cpu/body_entries.h"
+#include "kernels/cpu/entries.h"
+
+namespace quantmill {
+namespace {
+
+constexpr cpu::Entries kWide = cpu::make_entries<16>();
+constexpr std::size_t kBlocks = 50;
+constexpr std::size_t kValues = kBlocks * kMxBlock;
+
+// Floats of every exponent from 2^-126 to 2^66, of either sign, with zeros and small halves among
+// them.
+std::vector<float> values() {
+  std::mt19937 random(7);
+  std::vector<float> result(kValues);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    const auto bits = static_cast<std::uint32_t>(random());
+    result[i] = i < kValues / 2 ? float_from_bits(bits & 0xe07fffffU)
+                                : std::ldexp(static_cast<float>(bits % 29) - 14.0F, -2);
+  }
+  return result;
+}
+
+template <typename T>
+bool same_bytes(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+TEST(WideBody, QuantizesAndDequantizesAsTheReference) {
+  const std::vector<float> from = values();
+  for (const TieRule ties : {TieRule::kEven, TieRule::kSeed}) {
+    const MxSpec spec{ElementFormat::kE2m1, ScaleRule::kFloor, ties};
+    std::vector<std::uint8_t> got(kValues / 2);
+    std::vector<std::uint8_t> got_scales(kBlocks);
+    kWide.mx_quantize({from.data(),
+                       got.data(),
+                       got_scales.data(),
+                       kBlocks,
+                       mx_scale_carry(spec.scale_rule, spec.element),
+                       ties == TieRule::kSeed});
+    std::vector<std::uint8_t> want(kValues / 2);
+    std::vector<std::uint8_t> want_scales(kBlocks);
+    reference::mx_quantize(spec, {from.data(), 1, kValues}, want, want_scales);
+    EXPECT_EQ(got, want);
+    EXPECT_EQ(got_scales, want_scales);
+
+    std::vector<float> back(kValues);
+    std::vector<float> want_back(kValues);
+    kWide.mx_dequantize({want.data(), want_scales.data(), back.data(), kBlocks});
+    reference::mx_dequantize(spec.element, want, want_scales, {want_back.data(), 1, kValues});
+    EXPECT_TRUE(same_bytes(back, want_back));
+  }
+}
+
+TEST(WideBody, AddsTheErrorCurveAsTheReference) {
+  const std::vector<float> from = values();
+  std::vector<float> s(kValues);
+  std::vector<float> inverse(kValues);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    s[i] = 0.5F + 0.01F * static_cast<float>(i % 97);
+    inverse[i] = 1.0F / s[i];
+  }
+  for (const TieRule ties : {TieRule::kEven, TieRule::kSeed}) {
+    const MxSpec spec{ElementFormat::kE2m1, ScaleRule::kEven, ties};
+    SumLanes lanes{};
+    kWide.add_curve({from.data(),
+                     s.data(),
+                     s.data(),
+                     inverse.data(),
+                     kValues,
+                     mx_scale_carry(spec.scale_rule, spec.element),
+                     ties == TieRule::kSeed,
+                     lanes.data()});
+    std::vector<double> want(1);
+    reference::mx_error_curve(spec, {from.data(), 1, kValues}, s, {s.data(), 1, kValues}, want);
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(add_lanes(lanes)),
+              std::bit_cast<std::uint64_t>(want[0]));
+  }
+}
+
+TEST(WideBody, ConvertsAsTheReference) {
+  std::vector<std::byte> stored(2 * 0x10000 - 2);  // every pattern but the last: a tail of 15
+  for (std::size_t i = 0; i < 0xffff; ++i) {
+    const auto bits = static_cast<std::uint16_t>(i);
+    std::memcpy(stored.data() + 2 * i, &bits, 2);
+  }
+  std::vector<float> got(0xffff);
+  std::vector<float> want(0xffff);
+  for (const DType dtype : {DType::kBf16, DType::kF16}) {
+    EXPECT_FALSE(kWide.decode({stored.data(), got.data(), 0xffff, dtype == DType::kBf16}));
+    reference::decode_to_float(dtype, stored, {want.data(), 1, 0xffff});
+    EXPECT_TRUE(same_bytes(got, want));
+  }
+  std::vector<std::byte> encoded(stored.size());
+  std::vector<std::byte> want_encoded(stored.size());
+  EXPECT_FALSE(kWide.encode({want.data(), encoded.data(), 0xffff}));
+  reference::encode_from_float({want.data(), 1, 0xffff}, DType::kBf16, want_encoded);
+  EXPECT_EQ(encoded, want_encoded);
+}
+
+TEST(WideBody, AddsErrorsAsTheReference) {
+  const std::vector<float> want = values();
+  std::vector<float> got(want);
+  for (float& value : got) {
+    value *= 1.25F;
+  }
+  const std::size_t cols = kValues - 5;
+  SumLanes errors{};
+  SumLanes norms{};
+  kWide.add_errors({got.data(), want.data(), cols, &errors, &norms});
+  ErrorSums sums;
+  reference::add_errors({got.data(), 1, cols}, {want.data(), 1, cols}, sums);
+  EXPECT_EQ(add_lanes(errors), sums.squared_error);
+  EXPECT_EQ(add_lanes(norms), sums.squared_norm);
+}
+
+}  // namespace
+}  // namespace quantmill

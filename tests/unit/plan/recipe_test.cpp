@@ -1,0 +1,242 @@
+#include "plan/recipe.h"
+
+#include <limits>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+
+namespace quantmill {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Recipe with(const std::string& json) {
+  Recipe recipe;
+  apply_recipe_json(json, recipe);
+  return recipe;
+}
+
+// The message of the kUsage error that `body` throws, or "" if it throws none.
+template <typename Body>
+std::string refusal(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(RecipeJson, SetsEveryKey) {
+  const Recipe recipe = with(R"({
+    "scheme": "f32", "layout": "plain", "scaling": "none", "alphas": [0, 0.25, 1], "scale_rule": "rceil",
+    "fold_scales": "pow2", "keep": ["fc", "*.o_proj"], "compat": "seed", "architecture": "dflash",
+    "allow_unknown": true, "max_shard_size": "2G"})");
+  EXPECT_EQ(recipe.scheme, Scheme::kF32);
+  EXPECT_EQ(recipe.layout, Layout::kPlain);
+  EXPECT_EQ(recipe.scaling, Scaling::kNone);
+  EXPECT_THAT(recipe.alphas, ElementsAre(0.0, 0.25, 1.0));
+  EXPECT_EQ(recipe.scale_rule, ScaleRule::kRceil);
+  EXPECT_EQ(recipe.fold_scales, FoldScales::kPow2);
+  EXPECT_THAT(recipe.keep, ElementsAre("fc", "*.o_proj"));
+  EXPECT_EQ(recipe.compat, Compat::kSeed);
+  EXPECT_EQ(recipe.architecture, "dflash");
+  EXPECT_TRUE(recipe.allow_unknown);
+  EXPECT_EQ(recipe.max_shard_bytes, 2147483648U);
+}
+
+TEST(RecipeJson, LeavesOtherSettingsAlone) {
+  Recipe recipe;
+  recipe.scheme = Scheme::kBf16;
+  recipe.keep = {"fc"};
+  apply_recipe_json(R"({"max_shard_size": 5000})", recipe);
+  EXPECT_EQ(recipe.scheme, Scheme::kBf16);
+  EXPECT_THAT(recipe.keep, ElementsAre("fc"));
+  EXPECT_EQ(recipe.max_shard_bytes, 5000U);
+}
+
+TEST(RecipeJson, ChangesNothingIfItIsRefused) {
+  Recipe recipe;
+  EXPECT_NE(refusal([&] { apply_recipe_json(R"({"scheme": "bf16", "layout": "x"})", recipe); }),
+            "");
+  EXPECT_EQ(recipe.scheme, Scheme::kMxfp4);
+}
+
+TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
+  EXPECT_EQ(to_json(Recipe()), R"({
+  "scheme": "mxfp4",
+  "layout": "quark",
+  "scaling": "awq-grid",
+  "alphas": [
+    0,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1
+  ],
+  "scale_rule": "even",
+  "fold_scales": "exact",
+  "keep": [],
+  "compat": "none",
+  "architecture": "",
+  "allow_unknown": false,
+  "max_shard_size": 0
+})");
+}
+
+TEST(RecipeJson, ReadsWhatItPrints) {
+  const std::string text = to_json(with(
+      R"({"scheme": "bf16", "layout": "plain", "scaling": "none", "alphas": [0.1, 0.30000000000000004, 1e-3],
+               "scale_rule": "ceil", "fold_scales": "off", "keep": ["a\"b", "é"], "architecture": "x.json",
+               "allow_unknown": true, "max_shard_size": 18446744073709551615})"));
+  EXPECT_EQ(to_json(with(text)), text);
+  EXPECT_EQ(with(text).alphas[1], 0.30000000000000004);
+  EXPECT_EQ(with(text).max_shard_bytes, std::numeric_limits<std::uint64_t>::max());
+}
+
+struct BadRecipe {
+  const char* name;
+  const char* json;
+  const char* message;
+};
+
+class BadRecipeJson : public testing::TestWithParam<BadRecipe> {};
+
+TEST_P(BadRecipeJson, IsRefused) {
+  EXPECT_THAT(refusal([] { with(GetParam().json); }),
+              testing::AllOf(testing::StartsWith("recipe: "), HasSubstr(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    BadRecipeJson,
+    testing::Values(
+        BadRecipe{"NotJson", "scheme: mxfp4", "not valid JSON"},
+        BadRecipe{"NotAnObject", "3", "an object is wanted, found the number 3"},
+        BadRecipe{"UnknownKey",
+                  R"({"sheme": "bf16"})",
+                  "unknown key \"sheme\"; known are scheme, layout, scaling"},
+        BadRecipe{"UnknownScheme",
+                  R"({"scheme": "mxfp3"})",
+                  "there is no \"mxfp3\"; choose one of mxfp4, bf16, f32"},
+        BadRecipe{"UnknownLayout", R"({"layout": "gguf"})", "choose one of quark, plain"},
+        BadRecipe{"UnknownScaling", R"({"scaling": "awq"})", "choose one of none, awq-grid"},
+        BadRecipe{
+            "UnknownRule", R"({"scale_rule": "round"})", "choose one of even, floor, rceil, ceil"},
+        BadRecipe{"UnknownFold", R"({"fold_scales": "no"})", "choose one of exact, pow2, off"},
+        BadRecipe{"UnknownCompat", R"({"compat": "quark"})", "choose one of none, seed"},
+        BadRecipe{"SchemeType", R"({"scheme": 4})", "scheme must be text, found the number 4"},
+        BadRecipe{
+            "AlphasType", R"({"alphas": 0.5})", "alphas must be a list, found the number 0.5"},
+        BadRecipe{"AlphaType",
+                  R"({"alphas": ["0.5"]})",
+                  "alphas must hold numbers, found the text \"0.5\""},
+        BadRecipe{"KeepType", R"({"keep": "fc"})", "keep must be a list, found the text \"fc\""},
+        BadRecipe{"KeepItem", R"({"keep": [null]})", "keep must be text, found null"},
+        BadRecipe{"FlagType", R"({"allow_unknown": "yes"})", "allow_unknown must be true or false"},
+        BadRecipe{
+            "SizeType", R"({"max_shard_size": 1.5})", "max_shard_size must be a number of bytes"},
+        BadRecipe{"SizeNegative",
+                  R"({"max_shard_size": -1})",
+                  "max_shard_size must be a number of bytes"},
+        BadRecipe{"SizeText", R"({"max_shard_size": "4X"})", "\"4X\" is no size"},
+        BadRecipe{"TwiceTheKey", R"({"scheme": "bf16", "scheme": "f32"})", "appears twice"}),
+    [](const auto& test_info) { return test_info.param.name; });
+
+TEST(CheckRecipe, TakesTheDefaultsAndBothPlainSchemes) {
+  EXPECT_EQ(refusal([] { check_recipe(Recipe()); }), "");
+  EXPECT_EQ(refusal([] { check_recipe(with(R"({"scheme": "bf16", "layout": "plain"})")); }), "");
+  EXPECT_EQ(refusal([] { check_recipe(with(R"({"scheme": "f32", "layout": "plain"})")); }), "");
+}
+
+TEST(CheckRecipe, RefusesSchemesThatALayoutDoesNotHave) {
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"layout": "plain"})")); }),
+              HasSubstr("scheme mxfp4 can't be written in layout plain"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "bf16"})")); }),
+              HasSubstr("scheme bf16 can't be written in layout quark"));
+}
+
+TEST(CheckRecipe, RefusesAlphasOutsideTheirRange) {
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"alphas": []})")); }), HasSubstr("at least one"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"alphas": [0.5, 1.1]})")); }),
+              HasSubstr("1.1 is outside 0 to 1"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"alphas": [-0.1]})")); }),
+              HasSubstr("-0.1 is outside"));
+  Recipe recipe;
+  recipe.alphas = {std::numeric_limits<double>::quiet_NaN()};
+  EXPECT_THAT(refusal([&] { check_recipe(recipe); }), HasSubstr("outside 0 to 1"));
+}
+
+TEST(CheckRecipe, RefusesWhatCompatSeedFixes) {
+  const auto message = [](const std::string& setting) {
+    return refusal([&] { check_recipe(with(R"({"compat": "seed", )" + setting + "}")); });
+  };
+  EXPECT_EQ(refusal([] { check_recipe(with(R"({"compat": "seed"})")); }), "");
+  EXPECT_EQ(message(R"("scale_rule": "ceil")"), "");  // overridden by the caller, who says so
+  EXPECT_EQ(message(R"("scheme": "f32", "layout": "plain")"), "");  // its folds, not quantized
+  EXPECT_THAT(message(R"("scaling": "none")"), HasSubstr("fixes scaling"));
+  EXPECT_THAT(message(R"("alphas": [0.5])"), HasSubstr("fixes alphas"));
+  EXPECT_THAT(message(R"("fold_scales": "pow2")"), HasSubstr("fixes fold_scales"));
+  EXPECT_THAT(message(R"("keep": ["fc"])"), HasSubstr("fixes keep"));
+}
+
+TEST(ParseSize, TakesBytesAndPowersOf1024) {
+  EXPECT_EQ(parse_size("0"), 0U);
+  EXPECT_EQ(parse_size("1000000"), 1000000U);
+  EXPECT_EQ(parse_size("7B"), 7U);
+  EXPECT_EQ(parse_size("1K"), 1024U);
+  EXPECT_EQ(parse_size("512M"), 536870912U);
+  EXPECT_EQ(parse_size("4G"), 4294967296U);
+  EXPECT_EQ(parse_size("1.5GiB"), 1610612736U);
+  EXPECT_EQ(parse_size("2t"), 2199023255552U);
+  EXPECT_EQ(parse_size("3mb"), 3145728U);
+  EXPECT_EQ(parse_size("0.0001K"), 0U);
+  EXPECT_EQ(parse_size("18446744073709551615"), 18446744073709551615U);
+}
+
+TEST(ParseSize, RefusesEverythingElse) {
+  for (const char* text : {"",
+                           "G",
+                           "-1",
+                           "+1",
+                           " 1",
+                           "1 G",
+                           "1P",
+                           "1Gi",
+                           "1GiBs",
+                           "1e9",
+                           "0x10",
+                           "1.5",
+                           "1.2.3G",
+                           ".",
+                           "inf",
+                           "nan",
+                           "18446744073709551616",
+                           "16777216T",
+                           "99999999999.5T"}) {
+    EXPECT_THAT(refusal([&] { parse_size(text); }), HasSubstr("is no size")) << text;
+  }
+}
+
+TEST(FormatSize, HasOneDecimalAndBinaryUnits) {
+  EXPECT_EQ(format_size(0), "0 B");
+  EXPECT_EQ(format_size(1023), "1023 B");
+  EXPECT_EQ(format_size(1024), "1.0 KiB");
+  EXPECT_EQ(format_size(1536), "1.5 KiB");
+  EXPECT_EQ(format_size(1048575), "1.0 MiB");
+  EXPECT_EQ(format_size(3848808960), "3.6 GiB");
+  EXPECT_EQ(format_size(18446744073709551615U), "16777216.0 TiB");
+}
+
+}  // namespace
+}  // namespace quantmill

@@ -1,0 +1,431 @@
+#include "stats/store.h"
+
+#include <hdf5.h>
+
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "stats/h5.h"
+#include "stats/scales.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_checkpoint.h"
+
+namespace quantmill {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+static_assert(!std::is_copy_constructible_v<h5::Group>);
+static_assert(std::is_nothrow_move_constructible_v<h5::Identifier>);
+
+Statistics example() {
+  InputStatistics row;
+  row.absmean = {0.25, 0.5, 0};
+  row.sqmean = {1, 2, 3};
+  row.absmax = {4, 5, 6};
+  row.count = 480;
+  row.has_count = true;
+  row.partition = Partition::kRow;
+  row.part_channels = {2, 1};
+  row.source = "calib.tp0.pt, calib.tp1.pt";
+  InputStatistics plain;
+  plain.absmean = {1e-300, 0x1.fffffffffffffp+1023};
+  return {{"layers.0.mlp.down_proj", row}, {"plain", plain}};
+}
+
+void expect_equal(const InputStatistics& found, const InputStatistics& wanted) {
+  EXPECT_EQ(found.absmean, wanted.absmean);
+  EXPECT_EQ(found.sqmean, wanted.sqmean);
+  EXPECT_EQ(found.absmax, wanted.absmax);
+  EXPECT_EQ(found.count, wanted.count);
+  EXPECT_EQ(found.has_count, wanted.has_count);
+  EXPECT_EQ(found.partition, wanted.partition);
+  EXPECT_EQ(found.part_channels, wanted.part_channels);
+  EXPECT_EQ(found.source, wanted.source);
+}
+
+class Store : public testing::Test {
+ protected:
+  // Reads the file; it must be refused, and HDF5 must print nothing.
+  template <typename Read>
+  std::string refusal_of(Read read) {
+    testing::internal::CaptureStderr();
+    std::string message = "nothing was refused";
+    try {
+      read(file_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInput) << error.what();
+      message = error.message();
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_THAT(message, HasSubstr(file_.string()));
+    return message;
+  }
+
+  std::string refusal() { return refusal_of(read_statistics); }
+
+  // Writes the example and changes it with the C library itself.
+  void write_edited(const std::function<void(hid_t file)>& edit) {
+    write_statistics(file_, example());
+    const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    ASSERT_GE(file, 0);
+    edit(file);
+    ASSERT_GE(H5Fclose(file), 0);
+  }
+
+  // Replaces an object by a dataset of that type, shape and storage.
+  static void replace(hid_t file,
+                      const char* path,
+                      hid_t type,
+                      const std::vector<hsize_t>& shape,
+                      hid_t properties = H5P_DEFAULT) {
+    ASSERT_GE(H5Ldelete(file, path, H5P_DEFAULT), 0);
+    const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
+    const hid_t dataset = H5Dcreate2(file, path, type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+    ASSERT_GE(dataset, 0);
+    const std::vector<double> values(64, 1.0);
+    ASSERT_GE(H5Dwrite(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
+              0);
+    H5Dclose(dataset);
+    H5Sclose(space);
+  }
+
+  test::TemporaryFolder folder_;
+  std::filesystem::path file_ = folder_.path() / "calib.h5";
+};
+
+constexpr const char* kAbsmean = "/inputs/plain/absmean";
+
+TEST_F(Store, ReadsWhatWasWritten) {
+  write_statistics(file_, example());
+  const Statistics found = read_statistics(file_);
+  ASSERT_EQ(found.size(), 2U);
+  for (const auto& [name, input] : example()) {
+    expect_equal(found.at(name), input);
+  }
+}
+
+TEST_F(Store, KeepsNamesThatHdf5WouldTakeForPaths) {
+  Statistics statistics;
+  for (const std::string name : {"a/b", "a%2Fb", ".", "..", "./x", "%", "caf\xc3\xa9 100%"}) {
+    statistics[name].absmean = {1};
+    statistics[name].source = name;
+  }
+  write_statistics(file_, statistics);
+  const Statistics found = read_statistics(file_);
+  ASSERT_EQ(found.size(), statistics.size());
+  for (const auto& [name, input] : found) {
+    EXPECT_EQ(input.source, name);
+  }
+}
+
+TEST_F(Store, FollowsTheDocumentedSchema) {
+  write_statistics(file_, example());
+  const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const h5::Identifier close(file);
+  char kind[11] = {};
+  const h5::Identifier attribute(H5Aopen(file, "quantmill_kind", H5P_DEFAULT));
+  const h5::Identifier type(H5Aget_type(attribute.get()));
+  EXPECT_EQ(H5Tget_size(type.get()), 10U);
+  ASSERT_GE(H5Aread(attribute.get(), type.get(), kind), 0);
+  EXPECT_STREQ(kind, "statistics");
+  double absmean[3] = {};
+  const h5::Identifier dataset(
+      H5Dopen2(file, "/inputs/layers.0.mlp.down_proj/absmean", H5P_DEFAULT));
+  ASSERT_GE(H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, absmean), 0);
+  EXPECT_EQ(absmean[1], 0.5);
+}
+
+TEST_F(Store, GivesTheSameBytesAtAnyTime) {
+  write_statistics(file_, example());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5's times are whole seconds
+  write_statistics(folder_.path() / "again.h5", example());
+  EXPECT_EQ(test::read_text(file_), test::read_text(folder_.path() / "again.h5"));
+}
+
+TEST_F(Store, HoldsThousandsOfInputs) {
+  Statistics statistics;
+  for (int i = 0; i < 3000; ++i) {
+    InputStatistics& input = statistics["layers." + std::to_string(i) + ".mlp.down_proj"];
+    input.absmean = {static_cast<double>(i), 1};
+    input.source = "calib";
+  }
+  write_statistics(file_, statistics);
+  const Statistics found = read_statistics(file_);
+  ASSERT_EQ(found.size(), statistics.size());
+  EXPECT_EQ(found.at("layers.2999.mlp.down_proj").absmean, (std::vector<double>{2999, 1}));
+}
+
+TEST_F(Store, HoldsLongTexts) {
+  Statistics statistics = example();
+  statistics["plain"].source = std::string(100'000, 'x');  // more than a plain HDF5 attribute
+  write_statistics(file_, statistics);
+  EXPECT_EQ(read_statistics(file_).at("plain").source, std::string(100'000, 'x'));
+}
+
+TEST_F(Store, LeavesNothingBesideTheFile) {
+  write_statistics(file_, example());
+  const auto entries = std::filesystem::directory_iterator(folder_.path());
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);
+}
+
+TEST_F(Store, AWriterThatIsDroppedLeavesNothing) {
+  test::write_text(file_, "before");
+  { const h5::Writer writer(file_); }
+  EXPECT_EQ(test::read_text(file_), "before");
+  const auto entries = std::filesystem::directory_iterator(folder_.path());
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);
+}
+
+TEST_F(Store, AFolderThatIsMissingIsAnIoError) {
+  try {
+    write_statistics(folder_.path() / "none" / "calib.h5", example());
+    FAIL() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_THAT(error.message(), AllOf(HasSubstr("none/calib.h5"), HasSubstr("No such file")));
+  }
+}
+
+TEST_F(Store, RefusesToWriteWhatItWouldNotRead) {
+  Statistics statistics = example();
+  statistics["plain"].absmean[1] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(write_statistics(file_, statistics), Error);
+  EXPECT_FALSE(std::filesystem::exists(file_));
+}
+
+TEST_F(Store, RefusesOtherFiles) {
+  test::write_text(file_, "not HDF5 at all");
+  EXPECT_THAT(refusal(), HasSubstr("is not an HDF5 file"));
+}
+
+TEST_F(Store, RefusesAnEmptyFile) {
+  test::write_text(file_, "");
+  EXPECT_THAT(refusal(), HasSubstr("is not an HDF5 file"));
+}
+
+TEST_F(Store, RefusesEveryCutOfAFile) {
+  write_statistics(file_, example());
+  const std::string whole = test::read_text(file_);
+  for (std::size_t size = 0; size < whole.size(); size += 97) {
+    test::write_text(file_, whole.substr(0, size));
+    EXPECT_THAT(refusal(), HasSubstr("cut short")) << size;
+  }
+}
+
+TEST_F(Store, RefusesHdf5OfSomeoneElse) {
+  write_edited([](hid_t file) { H5Adelete(file, "quantmill_kind"); });
+  EXPECT_THAT(refusal(), HasSubstr("quantmill_kind is missing"));
+}
+
+TEST_F(Store, RefusesAFileOfAnotherKind) {
+  write_scales(file_, {});
+  EXPECT_THAT(refusal(), HasSubstr("kind is \"scales\"; \"statistics\" is wanted"));
+}
+
+TEST_F(Store, RefusesANewerSchema) {
+  write_edited([](hid_t file) {
+    const h5::Identifier attribute(H5Aopen(file, "quantmill_schema", H5P_DEFAULT));
+    const std::int64_t schema = 2;
+    H5Awrite(attribute.get(), H5T_NATIVE_INT64, &schema);
+  });
+  EXPECT_THAT(refusal(), HasSubstr("schema 2; this program reads schema 1"));
+}
+
+TEST_F(Store, RefusesAMissingDataset) {
+  write_edited([](hid_t file) { H5Ldelete(file, kAbsmean, H5P_DEFAULT); });
+  EXPECT_THAT(refusal(), HasSubstr("/inputs/plain/absmean: the dataset is missing"));
+}
+
+TEST_F(Store, RefusesAMissingGroup) {
+  write_edited([](hid_t file) { H5Ldelete(file, "/inputs", H5P_DEFAULT); });
+  EXPECT_THAT(refusal(), HasSubstr("/inputs: the group is missing"));
+}
+
+TEST_F(Store, RefusesAMissingAttribute) {
+  write_edited(
+      [](hid_t file) { H5Adelete_by_name(file, "/inputs/plain", "partition", H5P_DEFAULT); });
+  EXPECT_THAT(refusal(), HasSubstr("/inputs/plain/partition: the attribute is missing"));
+}
+
+TEST_F(Store, RefusesAGroupInPlaceOfADataset) {
+  write_edited([](hid_t file) {
+    H5Ldelete(file, kAbsmean, H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(file, kAbsmean, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  });
+  EXPECT_THAT(refusal(), HasSubstr("/inputs/plain/absmean: is not a readable dataset"));
+}
+
+TEST_F(Store, RefusesADatasetInPlaceOfAGroup) {
+  write_edited([](hid_t file) { replace(file, "/inputs/plain", H5T_IEEE_F64LE, {2}); });
+  EXPECT_THAT(refusal(), HasSubstr("/inputs/plain: is not a readable group"));
+}
+
+TEST_F(Store, RefusesAnotherType) {
+  write_edited([](hid_t file) { replace(file, kAbsmean, H5T_IEEE_F32LE, {2}); });
+  EXPECT_THAT(refusal(), HasSubstr("absmean: its values are not of type 64-bit float"));
+}
+
+TEST_F(Store, RefusesAnotherRank) {
+  write_edited([](hid_t file) { replace(file, kAbsmean, H5T_IEEE_F64LE, {2, 3}); });
+  EXPECT_THAT(refusal(), HasSubstr("absmean: has 2 dimensions"));
+}
+
+TEST_F(Store, RefusesAnotherLength) {
+  write_edited([](hid_t file) {
+    replace(file, "/inputs/layers.0.mlp.down_proj/sqmean", H5T_IEEE_F64LE, {2});
+  });
+  EXPECT_THAT(refusal(), HasSubstr("layers.0.mlp.down_proj: sqmean has 2 channels, absmean has 3"));
+}
+
+TEST_F(Store, RefusesPartsThatDoNotAddUp) {
+  write_edited([](hid_t file) {
+    replace(file, "/inputs/layers.0.mlp.down_proj/absmean", H5T_IEEE_F64LE, {4});
+    H5Ldelete(file, "/inputs/layers.0.mlp.down_proj/sqmean", H5P_DEFAULT);
+    H5Ldelete(file, "/inputs/layers.0.mlp.down_proj/absmax", H5P_DEFAULT);
+  });
+  EXPECT_THAT(refusal(), HasSubstr("parts do not add up to its 4 channels"));
+}
+
+TEST_F(Store, RefusesAnEmptyInput) {
+  write_edited([](hid_t file) { replace(file, kAbsmean, H5T_IEEE_F64LE, {0}); });
+  EXPECT_THAT(refusal(), HasSubstr("plain: absmean has no channels"));
+}
+
+TEST_F(Store, RefusesCompressedData) {
+  write_edited([](hid_t file) {
+    const h5::Identifier properties(H5Pcreate(H5P_DATASET_CREATE));
+    const hsize_t chunk = 2;
+    H5Pset_chunk(properties.get(), 1, &chunk);
+    H5Pset_deflate(properties.get(), 1);
+    replace(file, kAbsmean, H5T_IEEE_F64LE, {2}, properties.get());
+  });
+  EXPECT_THAT(refusal(), HasSubstr("absmean: is not stored contiguously"));
+}
+
+TEST_F(Store, RefusesDataInOtherFiles) {
+  const std::string other = (folder_.path() / "other.bin").string();
+  write_edited([&](hid_t file) {
+    const h5::Identifier properties(H5Pcreate(H5P_DATASET_CREATE));
+    H5Pset_external(properties.get(), other.c_str(), 0, 16);
+    replace(file, kAbsmean, H5T_IEEE_F64LE, {2}, properties.get());
+  });
+  EXPECT_THAT(refusal(), HasSubstr("absmean: is not stored contiguously"));
+}
+
+TEST_F(Store, RefusesLinksToOtherFiles) {
+  write_edited([](hid_t file) {
+    H5Ldelete(file, kAbsmean, H5P_DEFAULT);
+    H5Lcreate_external("other.h5", "/x", file, kAbsmean, H5P_DEFAULT, H5P_DEFAULT);
+  });
+  EXPECT_THAT(refusal(), HasSubstr("absmean: is a link to another place"));
+}
+
+TEST_F(Store, RefusesMoreValuesThanTheFileCanHold) {
+  write_edited([](hid_t file) {
+    H5Ldelete(file, kAbsmean, H5P_DEFAULT);
+    const hsize_t size = hsize_t{1} << 40;
+    const h5::Identifier space(H5Screate_simple(1, &size, nullptr));
+    const h5::Identifier properties(H5Pcreate(H5P_DATASET_CREATE));
+    H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_LATE);
+    const h5::Identifier dataset(H5Dcreate2(
+        file, kAbsmean, H5T_IEEE_F64LE, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT));
+    EXPECT_TRUE(dataset.has_value());
+  });
+  EXPECT_THAT(refusal(), HasSubstr("absmean: claims 1099511627776 values"));
+}
+
+TEST_F(Store, RefusesNaN) {
+  write_edited([](hid_t file) {
+    const h5::Identifier dataset(H5Dopen2(file, kAbsmean, H5P_DEFAULT));
+    const double values[2] = {1, std::numeric_limits<double>::quiet_NaN()};
+    H5Dwrite(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+  });
+  EXPECT_THAT(refusal(), HasSubstr("plain: absmean of channel 1 is nan"));
+}
+
+TEST_F(Store, RefusesAPartitionThatDoesNotExist) {
+  write_edited([](hid_t file) {
+    H5Adelete_by_name(file, "/inputs/plain", "partition", H5P_DEFAULT);
+    const h5::Identifier group(H5Gopen2(file, "/inputs/plain", H5P_DEFAULT));
+    const h5::Identifier type(H5Tcopy(H5T_C_S1));
+    const h5::Identifier space(H5Screate(H5S_SCALAR));
+    const h5::Identifier attribute(
+        H5Acreate2(group.get(), "partition", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT));
+    H5Awrite(attribute.get(), type.get(), "x");
+  });
+  EXPECT_THAT(refusal(), HasSubstr("partition: is \"x\"; \"replicated\" or \"row\" is wanted"));
+}
+
+TEST_F(Store, RefusesNamesThatAreNotEncoded) {
+  write_edited([](hid_t file) {
+    H5Lmove(file, "/inputs/plain", file, "/inputs/50%", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  EXPECT_THAT(refusal(), HasSubstr("\"50%\" is not an encoded name"));
+}
+
+ScaleTable example_scales() {
+  GroupScales searched;
+  searched.s = {1, 0.5F, 2};
+  searched.alphas = {0, 0.1, 0.2};
+  searched.errors = {3, 1, 2};
+  searched.alpha = 0.1;
+  GroupScales neutral;
+  neutral.s = {1, 1};
+  neutral.alpha = std::numeric_limits<double>::quiet_NaN();
+  neutral.reason = "no statistics";
+  return {{"layers.0.mlp.down", searched}, {"layers.0/odd", neutral}};
+}
+
+TEST_F(Store, ReadsScalesThatWereWritten) {
+  write_scales(file_, example_scales());
+  const ScaleTable found = read_scales(file_);
+  ASSERT_EQ(found.size(), 2U);
+  const GroupScales& searched = found.at("layers.0.mlp.down");
+  EXPECT_EQ(searched.s, (std::vector<float>{1, 0.5F, 2}));
+  EXPECT_EQ(searched.alphas, (std::vector<double>{0, 0.1, 0.2}));
+  EXPECT_EQ(searched.errors, (std::vector<double>{3, 1, 2}));
+  EXPECT_EQ(searched.alpha, 0.1);
+  EXPECT_EQ(searched.reason, "");
+  const GroupScales& neutral = found.at("layers.0/odd");
+  EXPECT_EQ(neutral.s, (std::vector<float>{1, 1}));
+  EXPECT_TRUE(neutral.alphas.empty());
+  EXPECT_TRUE(std::isnan(neutral.alpha));
+  EXPECT_EQ(neutral.reason, "no statistics");
+}
+
+TEST_F(Store, ScalesGiveTheSameBytes) {
+  write_scales(file_, example_scales());
+  write_scales(folder_.path() / "again.h5", example_scales());
+  EXPECT_EQ(test::read_text(file_), test::read_text(folder_.path() / "again.h5"));
+}
+
+TEST_F(Store, RefusesStatisticsForScales) {
+  write_statistics(file_, example());
+  EXPECT_THAT(refusal_of(read_scales), HasSubstr("\"scales\" is wanted"));
+}
+
+TEST_F(Store, RefusesScalesThatAreNotPositive) {
+  ScaleTable scales = example_scales();
+  scales.at("layers.0.mlp.down").s[2] = 0;
+  write_scales(file_, scales);
+  EXPECT_THAT(refusal_of(read_scales),
+              HasSubstr("/groups/layers.0.mlp.down/s: the scale of channel 2 is 0"));
+}
+
+TEST_F(Store, RefusesErrorsWithoutAlphas) {
+  ScaleTable scales = example_scales();
+  scales.at("layers.0.mlp.down").errors.pop_back();
+  write_scales(file_, scales);
+  EXPECT_THAT(refusal_of(read_scales), HasSubstr("has 3 alphas and 2 errors"));
+}
+
+}  // namespace
+}  // namespace quantmill
