@@ -72,9 +72,9 @@ int run_quantize(const QuantizeOptions& options) {
       context = make_context(options.backend);
       job = make_job_options(options);
     });
-    const JobResult result = run_job(team, context, log, job);
+    const std::string report = run_job(team, context, log, job);
     if (team.is_leader()) {
-      std::cout << result.report << std::flush;
+      std::cout << report << std::flush;
     }
     return 0;
   } catch (const std::exception& exception) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include "stats/import.h"
 #include "stats/serialize.h"
 #include "stats/store.h"
 #include "stats/torch_archive.h"
@@ -65,11 +66,7 @@ Statistics load_statistics(const std::filesystem::path& where, const PartitionOf
   if (std::filesystem::is_regular_file(where)) {
     return read_statistics(where);
   }
-  std::vector<Statistics> parts;
-  for (const std::filesystem::path& file : find_parts(where)) {
-    parts.push_back(read_torch_statistics(file));
-  }
-  return merge_tensor_parallel(parts, partition);
+  return import_tensor_parallel(where, partition);
 }
 
 }  // namespace quantmill

@@ -14,6 +14,7 @@
 #include "pipeline/load_statistics.h"
 #include "pipeline/produce.h"
 #include "pipeline/search.h"
+#include "pipeline/summary.h"
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
@@ -25,7 +26,6 @@ namespace {
 constexpr std::uint64_t kBaseBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLargestBuffer = std::uint64_t{8}
                                          << 20;  // more does not make reading faster
-constexpr std::size_t kWorstTensors = 5;
 
 // Seconds since it was made.
 class Stopwatch {
@@ -37,10 +37,6 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-std::string rate(std::uint64_t bytes, double seconds) {
-  return fmt::format("{:.2f} GB/s", static_cast<double>(bytes) / 1e9 / std::max(seconds, 1e-9));
-}
 
 bool needs_statistics(const JobOptions& options) {
   return options.recipe.scaling != Scaling::kNone &&
@@ -118,32 +114,6 @@ void log_scales(const Log& log, const Plan& plan, const ScaleTable& scales) {
   }
 }
 
-std::string describe_result(const JobOptions& options,
-                            const JobResult& result,
-                            const WrittenShards& shards) {
-  std::string text = fmt::format(
-      "{} -> {}\n{} -> {} ({:.1f} %), {} tensors quantized to {}, {:.1f} s, {} of source\n",
-      options.source.string(),
-      options.out.string(),
-      format_size(result.source_bytes),
-      format_size(result.output_bytes),
-      100.0 * static_cast<double>(result.output_bytes) /
-          static_cast<double>(std::max<std::uint64_t>(1, result.source_bytes)),
-      result.num_quantized,
-      scheme_name(options.recipe.scheme),
-      result.seconds,
-      rate(result.source_bytes, result.seconds));
-  std::vector<TensorError> worst = shards.tensors;
-  std::ranges::stable_sort(worst, std::ranges::greater(), &TensorError::relative_error);
-  if (!worst.empty()) {
-    text += "worst relative weight error:\n";
-  }
-  for (std::size_t index = 0; index < std::min(kWorstTensors, worst.size()); ++index) {
-    text += fmt::format("  {:<44} {:.4f}\n", worst[index].name, worst[index].relative_error);
-  }
-  return text;
-}
-
 }  // namespace
 
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
@@ -163,10 +133,10 @@ std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
   return std::clamp((memory_bytes - kBaseBytes) / threads / 2, smallest_bytes / 2, kLargestBuffer);
 }
 
-JobResult run_job(const Team& team,
-                  const Context& context,
-                  const Log& log,
-                  const JobOptions& options) {
+std::string run_job(const Team& team,
+                    const Context& context,
+                    const Log& log,
+                    const JobOptions& options) {
   const Stopwatch total;
   std::optional<Checkpoint> checkpoint;
   team.world.collectively([&] { checkpoint = Checkpoint::open(options.source); });
@@ -225,7 +195,7 @@ JobResult run_job(const Team& team,
   log.info(fmt::format("write: {} in {:.1f} s, {} of source",
                        format_size(plan->output_bytes),
                        writing.seconds(),
-                       rate(plan->source_bytes, writing.seconds())));
+                       format_rate(plan->source_bytes, writing.seconds())));
 
   team.world.collectively([&] {
     if (team.is_leader()) {
@@ -233,12 +203,10 @@ JobResult run_job(const Team& team,
       work->commit();
     }
   });
-  JobResult result{
-      plan->source_bytes, plan->output_bytes, shards.tensors.size(), total.seconds(), {}};
-  result.report = options.recipe.compat == Compat::kSeed
-                      ? seed_report(options.out, scales, *plan, shards.tensors)
-                      : describe_result(options, result, shards);
-  return result;
+  return plan->recipe.compat == Compat::kSeed
+             ? seed_report(options.out, scales, *plan, shards.tensors)
+             : describe_result(
+                   options.source, options.out, *plan, scales, shards.tensors, total.seconds());
 }
 
 }  // namespace quantmill

@@ -26,22 +26,13 @@ struct JobOptions {
   bool overwrite = false;
 };
 
-// What came out, for a summary.
-struct JobResult {
-  std::uint64_t source_bytes = 0;
-  std::uint64_t output_bytes = 0;
-  std::size_t num_quantized = 0;
-  double seconds = 0;
-  std::string report;  // lines for people
-};
-
-// Runs the whole job. Collective over team.world. An Error that is_agreed() is thrown on all ranks
-// alike: nothing is left behind and OUT is as it was. Any other Error means that ranks are out of
-// step: the caller must abort the job.
-JobResult run_job(const Team& team,
-                  const Context& context,
-                  const Log& log,
-                  const JobOptions& options);
+// Runs the whole job and returns lines for people: what came out. Collective over team.world. An
+// Error that is_agreed() is thrown on all ranks alike: nothing is left behind and OUT is as it was.
+// Any other Error means that ranks are out of step: the caller must abort the job.
+std::string run_job(const Team& team,
+                    const Context& context,
+                    const Log& log,
+                    const JobOptions& options);
 
 // The buffers of each worker that --memory allows. kUsage, with what is needed, if it is too
 // little.

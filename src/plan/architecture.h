@@ -97,10 +97,10 @@ struct ResolvedArchitecture {
   std::string name;
   std::vector<ModelTensor> tensors;  // one per checkpoint tensor, in the checkpoint's order
   std::vector<Activation> activations;
-  std::vector<FoldGroup>
-      fold_groups;  // every activation that has a producer or a no_fold_reason is in exactly one
-  std::vector<std::string>
-      extra_exclude;  // always in the exclude list, present or not (a tied lm_head)
+  // Every activation is in exactly one.
+  std::vector<FoldGroup> fold_groups;
+  // Always in the exclude list, present or not (a tied lm_head).
+  std::vector<std::string> extra_exclude;
   std::vector<std::string> known_statistics;  // recorded inputs that are known and not used
   // What servers add to a layer's number, where config.json states it (a drafter's layers follow
   // the target's).

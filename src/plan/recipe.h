@@ -1,7 +1,7 @@
 #pragma once
 
-// What the user wants, from a JSON file and options: every option of `quantmill quantize` that changes bytes.
-// Recipe file: a JSON object with the keys of to_json(); an unknown key is an error.
+// What the user wants, from a JSON file and options: every option of `quantmill quantize` that
+// changes bytes. Recipe file: a JSON object with the keys of to_json(); an unknown key is an error.
 
 #include <cstdint>
 #include <filesystem>
@@ -26,24 +26,25 @@ struct Recipe {
   std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
   ScaleRule scale_rule = ScaleRule::kEven;
   FoldScales fold_scales = FoldScales::kExact;
-  std::vector<std::string> keep;      // shell patterns of tensor or module names that stay unquantized
+  std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
   Compat compat = Compat::kNone;
-  std::string architecture;           // name of a built-in one, a file, or empty: chosen from config.json
+  std::string architecture;  // name of a built-in one, a file, or empty: chosen from config.json
   bool allow_unknown = false;
   std::uint64_t max_shard_bytes = 0;  // 0: the source's shards
 };
 
-// Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas, scale_rule, fold_scales,
-// keep, compat, architecture, allow_unknown, max_shard_size (number of bytes or text like "4G").
-// Errors, kUsage: not JSON, unknown key or value (with those that exist).
+// Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas,
+// scale_rule, fold_scales, keep, compat, architecture, allow_unknown, max_shard_size (number of
+// bytes or text like "4G"). Errors, kUsage: not JSON, unknown key or value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 
-// What can't go together (kUsage): layout quark with a scheme that is not mxfp4, layout plain with mxfp4,
-// alphas empty or outside 0..1, compat seed with anything it fixes (scale_rule other than floor is overridden aloud by
-// the caller, not here).
+// What can't go together (kUsage): layout quark with a scheme that is not mxfp4, layout plain with
+// mxfp4, alphas empty or outside 0..1, compat seed with anything it fixes (scale_rule other than
+// floor is overridden aloud by the caller, not here).
 void check_recipe(const Recipe& recipe);
 
-// The effective recipe as JSON text, keys in a fixed order: recorded in manifests, reproduces the job.
+// The effective recipe as JSON text, keys in a fixed order: recorded in manifests, reproduces the
+// job.
 std::string to_json(const Recipe& recipe);
 
 // Names as options and recipes spell them. *_from_name: kUsage naming the possible values.

@@ -71,6 +71,7 @@ def read_with_transformers(folder):
 
 if __name__ == "__main__":
     report = Report()
+    report.section("packed linears", drafters.check_packed)
     report.section("amd-quark", drafters.check_reader, "amd-quark", read_with_quark)
     report.section("transformers", drafters.check_reader, "transformers", read_with_transformers)
     report.close()

@@ -125,6 +125,13 @@ FAULTS = {
 }
 
 
+def check_packed(report):
+    """What is read is quantized: so many linears of each output are."""
+    for name, count in {"folded": 15, "folded-sharded": 15, "kept": 3}.items():
+        packed = len(packed_names(WORK / name))
+        report.check(f"{name} has {count} packed linears", None if packed == count else f"it has {packed}")
+
+
 def check_reader(report, reader_name, reader):
     """Every good checkpoint read as inspected, every broken copy of the first one not."""
     for path in sorted(WORK.glob("*.inspected")):

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 
@@ -25,10 +26,11 @@ def free_ports(count):
 
 
 class SlurmCluster:
-    """with SlurmCluster(folder, nodes) as cluster: subprocess.run(["sbatch", ...], env=cluster.environment)"""
+    """with SlurmCluster(nodes) as cluster: subprocess.run(["sbatch", ...], env=cluster.environment)"""
 
-    def __init__(self, folder, nodes=1):
-        self.folder = pathlib.Path(folder)
+    def __init__(self, nodes=1):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
         self.nodes = [f"node{number}" for number in range(nodes)]
         self.daemons = []
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
@@ -41,7 +43,9 @@ class SlurmCluster:
             self.write_configuration()
             self.start("slurmctld", ["slurmctld", "-D", "-i"])
             for node in self.nodes:
-                self.start(f"slurmd-{node}", ["slurmd", "-D", "-N", node])
+                # MPI names what the ranks of a node share after the host: every node needs a name and a /dev/shm of its own.
+                node_script = f"hostname {node} && mount -t tmpfs tmpfs /dev/shm && exec slurmd -D -N {node}"
+                self.start(f"slurmd-{node}", ["unshare", "--uts", "--mount", "sh", "-c", node_script])
             self.wait_until_idle(60)
         except BaseException:
             self.stop()
@@ -132,14 +136,11 @@ class SlurmCluster:
 
     def stop(self):
         """Ends the jobs, then the daemons: a step whose controller is gone would try to reach it for minutes."""
-        subprocess.run(["scancel", "--state=RUNNING", "--state=PENDING", "--user=root"], capture_output=True, check=False,
-                       env=self.environment, timeout=30)
-        deadline = time.monotonic() + 15
-        while time.monotonic() < deadline:
-            queue = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=False, env=self.environment)
-            if queue.returncode != 0 or (not queue.stdout.strip() and not self.steps()):
-                break
-            time.sleep(0.2)
+        if all(daemon.poll() is None for daemon in self.daemons) and len(self.daemons) > 1:
+            subprocess.run(["scancel", "--user=root"], capture_output=True, check=False, env=self.environment, timeout=30)
+            deadline = time.monotonic() + 15
+            while time.monotonic() < deadline and (self.queue() or self.steps()):
+                time.sleep(0.2)
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in reversed(self.daemons):
@@ -151,6 +152,10 @@ class SlurmCluster:
         for step in self.steps():
             os.kill(step, signal.SIGKILL)
         self.daemons = []
+        self.temporary.cleanup()
+
+    def queue(self):
+        return subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=False, env=self.environment).stdout
 
     def steps(self):
         """Processes that run this cluster's steps: not our children, so known by the folder that they work in."""
@@ -170,5 +175,5 @@ def unavailable():
     """Nothing, or why a cluster can't be started here."""
     if os.getuid() != 0:
         return "not root"
-    missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if not shutil.which(name)]
+    missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch", "unshare") if not shutil.which(name)]
     return f"not installed: {', '.join(missing)}" if missing else None

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace quantmill {
 namespace {
@@ -38,7 +38,8 @@ TEST(AwqCandidates, AChannelWithoutActivationIsClampedNotInfinite) {
 
 TEST(AwqCandidates, PowersOfTwoOnRequest) {
   const std::vector<double> absmean = {0.3, 5.0, 1.1, 0.02, 40.0};
-  for (const float s : awq_candidates(absmean, std::vector<double>{0.7}, true)[0]) {
+  const auto candidates = awq_candidates(absmean, std::vector<double>{0.7}, true);
+  for (const float s : candidates[0]) {
     int exponent = 0;
     EXPECT_EQ(std::frexp(s, &exponent), 0.5F) << s;
   }
