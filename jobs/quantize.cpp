@@ -1,11 +1,13 @@
 #include "quantize.h"
 
+#include <chrono>
 #include <iostream>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "device/context.h"
 #include "pipeline/run.h"
@@ -27,6 +29,10 @@ struct QuantizeOptions {
   int num_threads = 0;
   int ranks_per_node = 0;
   bool overwrite = false;
+  bool resume = false;
+  bool restart = false;
+  bool no_journal = false;
+  double checkpoint_interval = 30;
   bool quiet = false;
   bool verbose = false;
 };
@@ -40,6 +46,12 @@ JobOptions make_job_options(const QuantizeOptions& options) {
   job.recipe = make_recipe(*options.recipe);
   job.memory_bytes = parse_size(options.memory);
   job.overwrite = options.overwrite;
+  job.start = options.resume    ? StartMode::kResume
+              : options.restart ? StartMode::kRestart
+                                : StartMode::kStart;
+  job.journal = !options.no_journal;
+  job.checkpoint_interval =
+      std::chrono::milliseconds(static_cast<long>(options.checkpoint_interval * 1000));
   if (job.compat_scales && job.recipe.compat != Compat::kSeed) {
     throw Error(ErrorCode::kUsage,
                 "--compat-scales gives the scales of --compat seed; add that, or leave it out");
@@ -59,6 +71,7 @@ Log open_log(const QuantizeOptions& options) {
 }
 
 int run_quantize(const QuantizeOptions& options) {
+  catch_interrupts();
   const MpiEnvironment mpi;
   const Team team = make_team(options.num_threads, options.ranks_per_node);
   Log log;
@@ -82,8 +95,11 @@ int run_quantize(const QuantizeOptions& options) {
     const auto status = static_cast<int>(error.code());
     if (error.is_agreed()) {
       if (team.is_leader()) {
-        std::cerr << "quantmill: " << error.message() << std::endl;
-        log.error(error.message());
+        const std::string hint =
+            error.code() == ErrorCode::kInterrupted && !options.no_journal
+                ? "; finished work is kept: the same command with --resume goes on"
+                : "";
+        log.failure(error.message() + hint);
       }
       return status;
     }
@@ -137,6 +153,28 @@ void add_quantize_command(CLI::App& app, std::function<int()>& action) {
       ->add_flag("--overwrite",
                  options->overwrite,
                  "replace OUT, at the moment when the new one is complete")
+      ->group(group);
+  CLI::Option* resume =
+      command
+          ->add_flag("--resume",
+                     options->resume,
+                     "go on with an unfinished job of the same OUT; without one, start")
+          ->group(group);
+  command->add_flag("--restart", options->restart, "throw an unfinished job of the same OUT away")
+      ->excludes(resume)
+      ->group(group);
+  command
+      ->add_option("--checkpoint-interval",
+                   options->checkpoint_interval,
+                   "seconds of finished work that a crash may cost (default 30)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->group(group);
+  command
+      ->add_flag("--no-journal",
+                 options->no_journal,
+                 "keep no record of finished work: nothing to resume from")
+      ->excludes(resume)
       ->group(group);
   command->add_option("--log-json", options->log_json, "also write the log as JSON lines")
       ->type_name("FILE")

@@ -52,4 +52,8 @@ std::string hash_text(std::string_view text) {
   return hexadecimal(XXH3_128bits(text.data(), text.size()));
 }
 
+std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 }  // namespace quantmill

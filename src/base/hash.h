@@ -1,16 +1,21 @@
 #pragma once
 
-// XXH3-128 (xxHash 0.8, canonical hexadecimal as `xxh128sum` prints it): integrity of files, not
-// security.
+// XXH3 (xxHash 0.8): integrity of files, not security.
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace quantmill {
 
-// 32 hexadecimal digits. kIo if the file can't be read.
+// XXH3-128, 32 hexadecimal digits as `xxh128sum` prints them. kIo if the file can't be read.
 std::string hash_file(const std::filesystem::path& path);
 std::string hash_text(std::string_view text);
+
+// XXH3-64.
+std::uint64_t hash_bytes(std::span<const std::byte> bytes);
 
 }  // namespace quantmill

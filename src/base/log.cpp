@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <cstdio>
 #include <vector>
 
 #include <fmt/format.h>
@@ -73,6 +74,7 @@ class JsonLinesSink : public spdlog::sinks::sink {
 Log::Log() : logger_(std::make_shared<spdlog::logger>("silent")) {}
 
 Log Log::open(const LogOptions& options) {
+  Log log;
   std::vector<spdlog::sink_ptr> sinks;
   auto terminal = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   terminal->set_pattern("%H:%M:%S %v");
@@ -90,7 +92,8 @@ Log Log::open(const LogOptions& options) {
     try {
       auto file = std::make_shared<JsonLinesSink>(options.json_file->string());
       file->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%v"})");
-      sinks.push_back(std::move(file));
+      sinks.push_back(file);
+      log.file_logger_ = std::make_shared<spdlog::logger>("quantmill-file", std::move(file));
     } catch (const spdlog::spdlog_ex& failure) {
       throw Error(
           ErrorCode::kIo,
@@ -98,7 +101,6 @@ Log Log::open(const LogOptions& options) {
               "cannot write the log file {}: {}", options.json_file->string(), failure.what()));
     }
   }
-  Log log;
   log.logger_ = std::make_shared<spdlog::logger>("quantmill", sinks.begin(), sinks.end());
   log.logger_->set_level(spdlog::level::debug);
   return log;
@@ -116,8 +118,11 @@ void Log::warn(const std::string& message) const {
   logger_->warn("warning: {}", message);
 }
 
-void Log::error(const std::string& message) const {
-  logger_->error("error: {}", message);
+void Log::failure(const std::string& message) const {
+  std::fputs(fmt::format("quantmill: {}\n", message).c_str(), stderr);
+  if (file_logger_) {
+    file_logger_->error("{}", message);
+  }
 }
 
 }  // namespace quantmill

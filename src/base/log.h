@@ -32,10 +32,12 @@ class Log {
   void debug(const std::string& message) const;
   void info(const std::string& message) const;
   void warn(const std::string& message) const;
-  void error(const std::string& message) const;
+  // Why the program ends: "quantmill: message" on stderr, level "error" in the JSON file.
+  void failure(const std::string& message) const;
 
  private:
   std::shared_ptr<spdlog::logger> logger_;
+  std::shared_ptr<spdlog::logger> file_logger_;  // the JSON file alone; null without one
 };
 
 }  // namespace quantmill

@@ -235,4 +235,65 @@ bool SharedCounter::stopped() const noexcept {
   return std::atomic_ref(state_->words->stopped).load() != 0;
 }
 
+struct JobStop::State {
+  UniqueHandle<CommunicatorTraits> handle;  // of its own: its messages meet no others
+  int rank = 0;
+  int size = 1;
+  bool sent = false;
+  int received = 0;
+
+  void receive_one() {
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, MPI_ANY_SOURCE, 0, handle.get(), MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    ++received;
+  }
+};
+
+JobStop::JobStop(const Communicator& world) : state_(std::make_unique<State>()) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(world.state_->handle.get(), &copy), "MPI_Comm_dup");
+  state_->handle.reset(copy);
+  state_->rank = world.rank();
+  state_->size = world.size();
+}
+
+JobStop::~JobStop() = default;
+
+void JobStop::request() {
+  if (state_->sent) {
+    return;
+  }
+  state_->sent = true;
+  for (int rank = 0; rank < state_->size; ++rank) {
+    if (rank != state_->rank) {
+      // Without content it goes out at once, whether or not the other rank is listening.
+      check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, rank, 0, state_->handle.get()), "MPI_Send");
+    }
+  }
+}
+
+bool JobStop::is_requested() {
+  if (!state_->sent && state_->received == 0) {
+    int waiting = 0;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, 0, state_->handle.get(), &waiting, MPI_STATUS_IGNORE),
+              "MPI_Iprobe");
+    if (waiting != 0) {
+      state_->receive_one();
+    }
+  }
+  return state_->sent || state_->received > 0;
+}
+
+void JobStop::settle() {
+  int mine = state_->sent ? 1 : 0;
+  int senders = 0;
+  check_mpi(MPI_Allreduce(&mine, &senders, 1, MPI_INT, MPI_SUM, state_->handle.get()),
+            "MPI_Allreduce");
+  while (state_->received < senders - mine) {
+    state_->receive_one();
+  }
+  state_->sent = false;
+  state_->received = 0;
+}
+
 }  // namespace quantmill

@@ -74,6 +74,7 @@ class Communicator {
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
   friend class SharedCounter;
+  friend class JobStop;
   std::unique_ptr<State> state_;
 };
 
@@ -93,6 +94,29 @@ class SharedCounter {
   // collective.
   void stop() noexcept;
   [[nodiscard]] bool stopped() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Tells all ranks of a job to stop, whoever noticed the reason. request() and is_requested() are
+// not collective and cost next to nothing, so that they can be called between tasks; main thread
+// only.
+class JobStop {
+ public:
+  // Collective over `world`, which must outlive it.
+  explicit JobStop(const Communicator& world);
+  ~JobStop();
+  JobStop(const JobStop&) = delete;
+  JobStop& operator=(const JobStop&) = delete;
+
+  void request();
+  [[nodiscard]] bool is_requested();
+
+  // Collective: takes in every message that is still on its way, so that the next phase starts
+  // without any.
+  void settle();
 
  private:
   struct State;

@@ -24,6 +24,7 @@ bool is_written_here(const std::string& name) {
 void assemble(const Log& log,
               const Checkpoint& checkpoint,
               const Plan& plan,
+              const Fingerprint& inputs,
               const ScaleTable& scales,
               const WrittenShards& shards,
               const std::filesystem::path& folder) {
@@ -54,11 +55,10 @@ void assemble(const Log& log,
         fmt::format("left behind, since they hold weights that are not part of this checkpoint: {}",
                     left_behind));
   }
-  write_scales(folder / kScalesName, scales);
   add(kScalesName);
   std::ranges::sort(files, {}, &ManifestFile::name);
   write_text_file(folder / kManifestName,
-                  print_manifest(plan, checkpoint, scales, files, shards.tensors));
+                  print_manifest(plan, inputs, scales, files, shards.tensors));
 }
 
 }  // namespace quantmill

@@ -13,11 +13,12 @@
 
 namespace quantmill {
 
-// Writes and syncs everything into `folder`, which holds the shards already. Not collective: rank 0
-// only. Weight files that are left behind are named in the log. kIo.
+// Writes and syncs everything into `folder`, which holds the shards and the scales already. Not
+// collective: rank 0 only. Weight files that are left behind are named in the log. kIo.
 void assemble(const Log& log,
               const Checkpoint& checkpoint,
               const Plan& plan,
+              const Fingerprint& inputs,
               const ScaleTable& scales,
               const WrittenShards& shards,
               const std::filesystem::path& folder);

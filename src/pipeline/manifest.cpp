@@ -38,7 +38,7 @@ Json group_to_json(const std::string& name, const GroupScales& scales) {
 }  // namespace
 
 std::string print_manifest(const Plan& plan,
-                           const Checkpoint& source,
+                           const Fingerprint& inputs,
                            const ScaleTable& scales,
                            const std::vector<ManifestFile>& files,
                            const std::vector<TensorError>& tensors) {
@@ -49,10 +49,7 @@ std::string print_manifest(const Plan& plan,
   manifest["recipe"] = Json::parse(to_json(plan.recipe));
   manifest["bytes_before"] = plan.source_bytes;
   manifest["bytes_after"] = plan.output_bytes;
-  manifest["source"] = Json::array();
-  for (const SourceShard& shard : source.shards()) {
-    manifest["source"].push_back({{"name", shard.file_name}, {"size_bytes", shard.size_bytes}});
-  }
+  manifest["inputs"] = inputs;
   manifest["files"] = Json::array();
   for (const ManifestFile& file : files) {
     manifest["files"].push_back(
@@ -94,6 +91,7 @@ Manifest read_manifest(const std::filesystem::path& folder) {
     Manifest manifest;
     manifest.program = json.at("program");
     manifest.recipe_json = json.at("recipe").dump();
+    manifest.inputs = json.at("inputs").get<Fingerprint>();
     for (const Json& entry : json.at("files")) {
       manifest.files.push_back({entry.at("name"), entry.at("size_bytes"), entry.at("xxh128")});
     }

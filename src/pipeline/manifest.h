@@ -2,7 +2,7 @@
 
 // quantmill_manifest.json: what an output checkpoint is made of and how, so that it can be verified
 // and made again. Keys: manifest_schema (1), program ("quantmill VERSION"), architecture, recipe
-// (as a recipe file), source (list of {name, size_bytes}: the shards read), files (list of {name,
+// (as a recipe file), inputs (what the output depends on: see fingerprint.h), files (list of {name,
 // size_bytes, xxh128}: everything in the folder but the manifest), fold_groups (list of {name,
 // channels, alpha or null, alphas, errors, s_min, s_max, not_scaled}), tensors (list of {name,
 // stored_as, relative_error}: every quantized tensor), bytes_before, bytes_after. It says nothing
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/fingerprint.h"
 #include "plan/plan.h"
 #include "stats/scales.h"
 
@@ -35,12 +36,13 @@ struct TensorError {
 struct Manifest {
   std::string program;
   std::string recipe_json;
+  Fingerprint inputs;
   std::vector<ManifestFile> files;
   std::vector<TensorError> tensors;
 };
 
 std::string print_manifest(const Plan& plan,
-                           const Checkpoint& source,
+                           const Fingerprint& inputs,
                            const ScaleTable& scales,
                            const std::vector<ManifestFile>& files,
                            const std::vector<TensorError>& tensors);

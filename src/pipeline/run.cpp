@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <functional>
 #include <memory>
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 
 #include "pipeline/assemble.h"
 #include "pipeline/compat.h"
+#include "pipeline/fingerprint.h"
 #include "pipeline/function_proof.h"
+#include "pipeline/journal.h"
 #include "pipeline/load_statistics.h"
 #include "pipeline/produce.h"
 #include "pipeline/search.h"
@@ -64,14 +69,16 @@ ScaleTable choose_scales(const Team& team,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
                          const Statistics& statistics,
-                         const JobOptions& options) {
+                         const JobOptions& options,
+                         JobJournal& journal) {
   ScaleTable scales;
   if (options.compat_scales) {
     team.world.collectively([&] { scales = read_compat_scales(*options.compat_scales, plan); });
     return scales;
   }
-  return needs_statistics(options) ? search_scales(team, context, checkpoint, plan, statistics)
-                                   : neutral_scales(plan);
+  return needs_statistics(options)
+             ? search_scales(team, context, checkpoint, plan, statistics, journal)
+             : neutral_scales(plan);
 }
 
 // The script folds what may not be folded: says so, with the number.
@@ -114,6 +121,167 @@ void log_scales(const Log& log, const Plan& plan, const ScaleTable& scales) {
   }
 }
 
+void log_plan(const Team& team, const Context& context, const Log& log, const Plan& plan) {
+  for (const std::string& notice : plan.notices) {
+    log.warn(notice);
+  }
+  log.info(fmt::format("plan: {} tensors, {} of source, {} of output in {} files",
+                       plan.tensors.size(),
+                       format_size(plan.source_bytes),
+                       format_size(plan.output_bytes),
+                       plan.shards.size()));
+  log.info(fmt::format(
+      "{} ranks on {} nodes, {} threads each, backend {}{}",
+      team.world.size(),
+      team.node_ranks.size(),
+      team.num_threads,
+      backend_name(context.backend),
+      context.backend == Backend::kCpu ? fmt::format(" ({})", isa_name(context.isa)) : ""));
+}
+
+// The leader's work folder, and how the job starts, on every rank.
+WorkState open_work_folder(const Team& team,
+                           const WorkRequest& request,
+                           std::unique_ptr<WorkFolder>& work) {
+  std::vector<std::byte> state(1);
+  team.world.collectively([&] {
+    if (team.is_leader()) {
+      work = std::make_unique<WorkFolder>(request);
+      state[0] = static_cast<std::byte>(work->state());
+    }
+  });
+  return static_cast<WorkState>(team.world.broadcast(std::move(state), 0)[0]);
+}
+
+// What earlier runs finished, read by the leader for all, and this run's file.
+JobJournal open_journal(const Team& team, const JobOptions& options) {
+  if (!options.journal) {
+    return {};
+  }
+  const std::filesystem::path folder = WorkFolder::journal_folder(options.out);
+  std::vector<std::byte> payloads;
+  std::vector<std::byte> run(sizeof(std::uint64_t));
+  team.world.collectively([&] {
+    if (team.is_leader()) {
+      payloads = read_journals(folder);
+      const std::uint64_t next = next_journal_run(folder);
+      std::memcpy(run.data(), &next, sizeof next);
+    }
+  });
+  payloads = team.world.broadcast(std::move(payloads), 0);
+  run = team.world.broadcast(std::move(run), 0);
+  std::unique_ptr<JournalWriter> writer;
+  team.world.collectively([&] {
+    writer = std::make_unique<JournalWriter>(folder,
+                                             load_little_endian<std::uint64_t>(run),
+                                             team.world.rank(),
+                                             options.checkpoint_interval);
+  });
+  return JobJournal(JournalContents(payloads), std::move(writer));
+}
+
+// The scales as they are chosen once and for all: those that an earlier run of the job stored, or
+// chosen and stored now.
+ScaleTable settle_scales(const Team& team,
+                         const JobOptions& options,
+                         const std::function<ScaleTable()>& choose) {
+  const std::filesystem::path file = WorkFolder::output_folder(options.out) / kScalesName;
+  std::vector<std::byte> stored(1);
+  team.world.collectively(
+      [&] { stored[0] = static_cast<std::byte>(std::filesystem::exists(file)); });
+  stored = team.world.broadcast(std::move(stored), 0);
+  ScaleTable scales;
+  if (stored[0] == std::byte{0}) {
+    scales = choose();
+    team.world.collectively([&] {
+      if (team.is_leader()) {
+        write_scales(file, scales);
+      }
+    });
+  } else {
+    team.world.collectively([&] { scales = read_scales(file); });
+  }
+  return scales;
+}
+
+// The source must still be what the job read: files that others change give neither the old nor the
+// new model.
+void check_unchanged(const WorkRequest& request, const Checkpoint& checkpoint) {
+  const std::string difference =
+      describe_difference(request.timed_inputs, with_times(request.inputs, checkpoint));
+  if (!difference.empty()) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format(
+            "the source changed while the job ran: {}; run it again on files that stay as they are",
+            difference));
+  }
+}
+
+// What the phases of a job work on.
+struct JobSubject {
+  const Team& team;
+  const Context& context;
+  const Log& log;
+  const Checkpoint& checkpoint;
+  const Plan& plan;
+  const Statistics& statistics;
+  const JobOptions& options;
+  const WorkRequest& request;
+  std::uint64_t buffer_bytes;
+};
+
+// Search, write, assemble, commit; the report. `work` is the leader's, null on other ranks.
+std::string run_phases(const JobSubject& job,
+                       JobJournal& journal,
+                       WorkFolder* work,
+                       const Stopwatch& total) {
+  const Team& team = job.team;
+  const Plan& plan = job.plan;
+  const Stopwatch search;
+  const ScaleTable scales = settle_scales(team, job.options, [&] {
+    return choose_scales(
+        team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
+  });
+  log_scales(job.log, plan, scales);
+  job.log.info(fmt::format("search: {} candidates for {} fold groups in {:.1f} s",
+                           plan.recipe.alphas.size(),
+                           std::ranges::count_if(plan.groups, &GroupPlan::searched),
+                           search.seconds()));
+  check_interrupted(team);
+
+  const Stopwatch writing;
+  std::vector<ActivationFold> folds;
+  team.world.collectively([&] {
+    folds = make_fold_table(job.context, job.checkpoint, plan, scales);
+    warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
+  });
+  const std::filesystem::path folder = WorkFolder::output_folder(job.options.out);
+  const WrittenShards shards = write_shards(
+      team, job.context, job.checkpoint, plan, folds, folder, job.buffer_bytes, journal);
+  job.log.info(fmt::format("write: {} in {:.1f} s, {} of source",
+                           format_size(plan.output_bytes),
+                           writing.seconds(),
+                           format_rate(plan.source_bytes, writing.seconds())));
+  check_interrupted(team);
+
+  team.world.collectively([&] {
+    if (team.is_leader()) {
+      check_unchanged(job.request, job.checkpoint);
+      assemble(job.log, job.checkpoint, plan, job.request.inputs, scales, shards, folder);
+      work->commit();
+    }
+  });
+  return plan.recipe.compat == Compat::kSeed && plan.recipe.layout == Layout::kQuark
+             ? seed_report(job.options.out, scales, plan, shards.tensors)
+             : describe_result(job.options.source,
+                               job.options.out,
+                               plan,
+                               scales,
+                               shards.tensors,
+                               total.seconds());
+}
+
 }  // namespace
 
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
@@ -143,70 +311,45 @@ std::string run_job(const Team& team,
   const Statistics statistics = statistics_for(team, *checkpoint, options);
   std::optional<Plan> plan;
   std::uint64_t buffer_bytes = 0;
-  std::unique_ptr<WorkFolder> work;
+  WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
     plan = needs_statistics(options) ? make_plan(*checkpoint, statistics, options.recipe)
                                      : make_plan_without_search(*checkpoint, options.recipe);
     buffer_bytes = worker_buffer_bytes(options.memory_bytes,
                                        team.num_threads,
                                        RowProducer::smallest_buffer_bytes(*plan, *checkpoint));
+    request.inputs =
+        make_fingerprint(*checkpoint, options.recipe, statistics, options.compat_scales);
+    request.timed_inputs = with_times(request.inputs, *checkpoint);
   });
-  team.world.collectively([&] {
-    if (team.is_leader()) {
-      work = std::make_unique<WorkFolder>(options.out, options.overwrite, options.source);
-    }
-  });
-  for (const std::string& notice : plan->notices) {
-    log.warn(notice);
+  std::unique_ptr<WorkFolder> work;
+  const WorkState state = open_work_folder(team, request, work);
+  if (state == WorkState::kFinished) {
+    return fmt::format("{} is there already, made by this very job; nothing to do\n",
+                       options.out.string());
   }
-  log.info(
-      fmt::format("plan: {} tensors, {} of source, {} of output in {} files; {} ranks on {} nodes, "
-                  "{} threads each, "
-                  "backend {}",
-                  plan->tensors.size(),
-                  format_size(plan->source_bytes),
-                  format_size(plan->output_bytes),
-                  plan->shards.size(),
-                  team.world.size(),
-                  team.node_ranks.size(),
-                  team.num_threads,
-                  context.backend == Backend::kCpu ? fmt::format("cpu ({})", isa_name(context.isa))
-                                                   : std::string(backend_name(context.backend))));
-
-  const Stopwatch search;
-  const ScaleTable scales = choose_scales(team, context, *checkpoint, *plan, statistics, options);
-  log_scales(log, *plan, scales);
-  if (!plan->search_tasks.empty()) {
-    log.info(fmt::format("search: {} candidates for {} fold groups in {:.1f} s",
-                         plan->recipe.alphas.size(),
-                         std::ranges::count_if(plan->groups, &GroupPlan::searched),
-                         search.seconds()));
-  }
-
-  const Stopwatch writing;
-  std::vector<ActivationFold> folds;
-  team.world.collectively([&] {
-    folds = make_fold_table(context, *checkpoint, *plan, scales);
-    warn_of_changed_function(team, context, log, *checkpoint, *plan, scales, folds);
-  });
-  const std::filesystem::path folder = WorkFolder::path_for(options.out);
-  const WrittenShards shards =
-      write_shards(team, context, *checkpoint, *plan, folds, folder, buffer_bytes);
-  log.info(fmt::format("write: {} in {:.1f} s, {} of source",
-                       format_size(plan->output_bytes),
-                       writing.seconds(),
-                       format_rate(plan->source_bytes, writing.seconds())));
-
-  team.world.collectively([&] {
-    if (team.is_leader()) {
-      assemble(log, *checkpoint, *plan, scales, shards, folder);
-      work->commit();
+  try {
+    log_plan(team, context, log, *plan);
+    JobJournal journal = open_journal(team, options);
+    if (state == WorkState::kResumed) {
+      log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished",
+                           journal.num_tasks(JournalPhase::kSearch),
+                           plan->search_tasks.size(),
+                           journal.num_tasks(JournalPhase::kWrite),
+                           plan->write_tasks.size()));
     }
-  });
-  return plan->recipe.compat == Compat::kSeed
-             ? seed_report(options.out, scales, *plan, shards.tensors)
-             : describe_result(
-                   options.source, options.out, *plan, scales, shards.tensors, total.seconds());
+    return run_phases(
+        {team, context, log, *checkpoint, *plan, statistics, options, request, buffer_bytes},
+        journal,
+        work.get(),
+        total);
+  } catch (const Error& error) {
+    if (work && options.journal && error.code() != ErrorCode::kInput &&
+        error.code() != ErrorCode::kUsage) {
+      work->keep();
+    }
+    throw;
+  }
 }
 
 }  // namespace quantmill

@@ -2,6 +2,7 @@
 
 // The job: plan, statistics, search, write, assemble, commit.
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "device/context.h"
 #include "pipeline/team.h"
+#include "pipeline/work_folder.h"
 #include "plan/recipe.h"
 
 namespace quantmill {
@@ -24,11 +26,17 @@ struct JobOptions {
   Recipe recipe;
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank
   bool overwrite = false;
+  StartMode start = StartMode::kStart;
+  bool journal = true;  // note finished work, so that the job can be resumed
+  std::chrono::milliseconds checkpoint_interval{30'000};  // how much work a crash may cost
 };
 
 // Runs the whole job and returns lines for people: what came out. Collective over team.world. An
-// Error that is_agreed() is thrown on all ranks alike: nothing is left behind and OUT is as it was.
-// Any other Error means that ranks are out of step: the caller must abort the job.
+// Error that is_agreed() is thrown on all ranks alike, and OUT is as it was. After kIo,
+// kInterrupted and whatever else is not the fault of the input, finished work is kept beside OUT
+// and StartMode::kResume goes on with it, on any number of ranks, to the same bytes; otherwise
+// nothing is left behind. Any other Error means that ranks are out of step: the caller must abort
+// the job.
 std::string run_job(const Team& team,
                     const Context& context,
                     const Log& log,

@@ -147,8 +147,8 @@ class TaskEvaluator {
   std::vector<float> values_;
 };
 
-// This node's tasks, largest first.
-std::vector<std::size_t> own_tasks(const Team& team, const Plan& plan) {
+// This node's tasks that are still to do, largest first.
+std::vector<std::size_t> own_tasks(const Team& team, const Plan& plan, const JobJournal& journal) {
   std::vector<std::uint64_t> costs;
   for (const SearchTask& task : plan.search_tasks) {
     costs.push_back(task.cost);
@@ -156,7 +156,7 @@ std::vector<std::size_t> own_tasks(const Team& team, const Plan& plan) {
   const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
   std::vector<std::size_t> tasks;
   for (std::size_t task = 0; task < costs.size(); ++task) {
-    if (node_of[task] == team.node_index) {
+    if (node_of[task] == team.node_index && !journal.find(JournalPhase::kSearch, task)) {
       tasks.push_back(task);
     }
   }
@@ -201,7 +201,8 @@ ScaleTable search_scales(const Team& team,
                          const Context& context,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
-                         const Statistics& statistics) {
+                         const Statistics& statistics,
+                         JobJournal& journal) {
   const std::size_t num_alphas = plan.recipe.alphas.size();
   std::vector<double> sums(plan.search_tasks.size() * num_alphas, 0.0);
   CandidateCache candidates(plan, statistics);
@@ -209,10 +210,23 @@ ScaleTable search_scales(const Team& team,
   for (int worker = 0; worker < team.num_threads; ++worker) {
     workers.emplace_back(context, checkpoint, plan, statistics, candidates);
   }
-  run_tasks(team, own_tasks(team, plan), [&](std::size_t task, int worker) {
-    workers[static_cast<std::size_t>(worker)].evaluate(
-        plan.search_tasks[task], std::span(sums).subspan(task * num_alphas, num_alphas));
-  });
+  if (team.is_leader()) {  // one rank brings in what earlier runs found
+    for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
+      if (const auto earlier = journal.find(JournalPhase::kSearch, task)) {
+        check_invariant(earlier->size() == num_alphas, "a journal of another search");
+        std::ranges::copy(*earlier, sums.begin() + static_cast<std::ptrdiff_t>(task * num_alphas));
+      }
+    }
+  }
+  run_tasks(
+      team,
+      own_tasks(team, plan, journal),
+      [&](std::size_t task, int worker) {
+        const auto own_sums = std::span(sums).subspan(task * num_alphas, num_alphas);
+        workers[static_cast<std::size_t>(worker)].evaluate(plan.search_tasks[task], own_sums);
+        journal.add(JournalPhase::kSearch, task, own_sums);
+      },
+      [&] { journal.flush(); });
   team.world.sum_disjoint(sums);
   ScaleTable table = neutral_scales(plan);
   for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {

@@ -5,6 +5,7 @@
 
 #include "checkpoint/reader.h"
 #include "device/context.h"
+#include "pipeline/journal.h"
 #include "pipeline/team.h"
 #include "plan/plan.h"
 #include "stats/scales.h"
@@ -22,7 +23,8 @@ ScaleTable search_scales(const Team& team,
                          const Context& context,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
-                         const Statistics& statistics);
+                         const Statistics& statistics,
+                         JobJournal& journal);
 
 // A table in which every group is neutral, with the plan's reason.
 ScaleTable neutral_scales(const Plan& plan);

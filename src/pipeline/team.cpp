@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "base/checked.h"
+#include "base/interrupt.h"
 #include "base/parallel.h"
 
 namespace quantmill {
@@ -25,6 +28,12 @@ std::vector<std::byte> to_bytes(int value) {
   std::vector<std::byte> bytes(sizeof value);
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
+}
+
+void throw_if_interrupted() {
+  if (is_interrupted()) {
+    throw Error(ErrorCode::kInterrupted, fmt::format("stopped by {}", interrupting_signal()));
+  }
 }
 
 }  // namespace
@@ -72,21 +81,55 @@ std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
 
 void run_tasks(const Team& team,
                std::span<const std::size_t> tasks,
-               const std::function<void(std::size_t task, int worker)>& run) {
+               const std::function<void(std::size_t task, int worker)>& run,
+               const std::function<void()>& settle) {
   SharedCounter counter(team.node);
-  team.world.collectively([&] {
-    run_workers(team.num_threads, [&](int worker) {
-      try {
-        for (std::uint64_t next = counter.take(); next < tasks.size() && !counter.stopped();
-             next = counter.take()) {
-          run(tasks[next], worker);
-        }
-      } catch (...) {
-        counter.stop();
-        throw;
+  JobStop stop(team.world);
+  // Whether to go on; the main thread also passes the word between nodes.
+  const auto may_go_on = [&](int worker) {
+    if (worker == 0 && is_interrupted()) {
+      stop.request();
+    }
+    if (is_interrupted() || (worker == 0 && stop.is_requested())) {
+      counter.stop();
+    }
+    return !counter.stopped();
+  };
+  const auto work = [&](int worker) {
+    try {
+      for (std::uint64_t next = counter.take(); next < tasks.size() && may_go_on(worker);
+           next = counter.take()) {
+        run(tasks[next], worker);
       }
-    });
-  });
+    } catch (...) {
+      counter.stop();
+      throw;
+    }
+  };
+  const auto all = [&] {
+    try {
+      run_workers(team.num_threads, work);
+    } catch (...) {
+      stop.request();
+      settle();
+      throw;
+    }
+    settle();
+    throw_if_interrupted();
+  };
+  try {
+    team.world.collectively(all);
+  } catch (const Error& error) {
+    if (error.is_agreed()) {
+      stop.settle();
+    }
+    throw;
+  }
+  stop.settle();
+}
+
+void check_interrupted(const Team& team) {
+  team.world.collectively(throw_if_interrupted);
 }
 
 }  // namespace quantmill

@@ -33,10 +33,16 @@ std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
                                          std::span<const int> node_ranks);
 
 // Runs run(task, worker) for every task in `tasks` (this node's, the same list on each of its
-// ranks), once in the whole node; free workers of any rank take the next. If a task throws, no
-// worker of the node starts another, and the Error is thrown on all ranks of the job.
+// ranks), once in the whole node; free workers of any rank take the next. At the end `settle` runs
+// once on every rank, also after a failure: it makes durable what was done. If a task throws, or a
+// signal asks any rank to stop (interrupt.h), no rank of the job starts another task, and the Error
+// (kInterrupted for a signal) is thrown on all of them.
 void run_tasks(const Team& team,
                std::span<const std::size_t> tasks,
-               const std::function<void(std::size_t task, int worker)>& run);
+               const std::function<void(std::size_t task, int worker)>& run,
+               const std::function<void()>& settle);
+
+// Throws kInterrupted on all ranks if a signal has come to any of them. For places between phases.
+void check_interrupted(const Team& team);
 
 }  // namespace quantmill

@@ -1,7 +1,6 @@
 #include "pipeline/work_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,11 +10,16 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "pipeline/journal.h"
+#include "pipeline/manifest.h"
 
 namespace quantmill {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kFingerprintName = "fingerprint.json";
+constexpr std::uint64_t kMaxFingerprintBytes = std::uint64_t{1} << 28;
 
 // OUT as an absolute path without a trailing slash.
 fs::path normalized(const fs::path& path) {
@@ -29,12 +33,7 @@ bool is_within(const fs::path& inner, const fs::path& outer) {
   return end == outer.end();
 }
 
-fs::path lock_path(const fs::path& out) {
-  return normalized(out).parent_path() /
-         fmt::format(".{}.quantmill-lock", normalized(out).filename().string());
-}
-
-void check_out(const fs::path& out, bool overwrite, const fs::path& source) {
+void check_places(const fs::path& out, const fs::path& source) {
   std::error_code ignored;
   const fs::path real_source = fs::weakly_canonical(source, ignored);
   const fs::path real_out = fs::weakly_canonical(out, ignored);
@@ -51,13 +50,6 @@ void check_out(const fs::path& out, bool overwrite, const fs::path& source) {
                 fmt::format("the output's folder {} does not exist; make it first",
                             out.parent_path().string()));
   }
-  if (fs::exists(fs::symlink_status(out)) && !overwrite) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("the output {} exists; give another name, or --overwrite to replace it "
-                            "when the new one is "
-                            "complete",
-                            out.string()));
-  }
 }
 
 [[noreturn]] void throw_io(const char* what, const fs::path& path) {
@@ -67,58 +59,110 @@ void check_out(const fs::path& out, bool overwrite, const fs::path& source) {
 
 }  // namespace
 
-WorkFolder::WorkFolder(const fs::path& out, bool overwrite, const fs::path& source)
-    : out_(normalized(out)), path_(path_for(out)) {
-  check_out(out_, overwrite, source);
-  const fs::path lock = lock_path(out_);
-  lock_.reset(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!lock_.has_value()) {
-    throw_io("create", lock);
+WorkFolder::WorkFolder(const WorkRequest& request)
+    : out_(normalized(request.out)), path_(journal_folder(request.out)) {
+  check_places(out_, request.source);
+  lock_.emplace(out_);
+  if (is_finished(request)) {
+    state_ = WorkState::kFinished;
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);  // a job that was killed after its last step
+    return;
   }
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) {
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("another job is writing {} (it holds {}); wait for it or stop it",
-                              out_.string(),
-                              lock.string()));
-    }
-    throw_io("lock", lock);
+  if (can_resume(request)) {
+    state_ = WorkState::kResumed;
+    kept_ = true;
+    return;
   }
   std::error_code failure;
   fs::remove_all(path_, failure);
-  fs::create_directory(path_, failure);
+  fs::create_directories(output_folder(out_), failure);
   if (failure) {
     throw Error(ErrorCode::kIo,
                 fmt::format("cannot make {}: {}", path_.string(), failure.message()));
   }
+  write_text_file(path_ / kFingerprintName, print_fingerprint(request.timed_inputs));
+  sync_folder(out_.parent_path());
 }
 
 WorkFolder::~WorkFolder() {
   std::error_code ignored;
-  if (!committed_) {
+  if (!kept_) {
     fs::remove_all(path_, ignored);
   }
-  fs::remove(lock_path(out_), ignored);
 }
 
-fs::path WorkFolder::path_for(const fs::path& out) {
+bool WorkFolder::is_finished(const WorkRequest& request) const {
+  if (!fs::exists(fs::symlink_status(out_))) {
+    return false;
+  }
+  std::string difference = "it was not asked to be resumed";
+  if (request.mode == StartMode::kResume && fs::is_regular_file(out_ / kManifestName)) {
+    difference = describe_difference(read_manifest(out_).inputs, request.inputs);
+    if (difference.empty()) {
+      return true;
+    }
+  }
+  if (!request.overwrite) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the output {} exists{}; give another name, or --overwrite to replace "
+                            "it when the new one is "
+                            "complete",
+                            out_.string(),
+                            request.mode == StartMode::kResume
+                                ? " and is of another job (" + difference + ")"
+                                : ""));
+  }
+  return false;
+}
+
+bool WorkFolder::can_resume(const WorkRequest& request) const {
+  if (request.mode == StartMode::kRestart || !fs::is_regular_file(path_ / kFingerprintName) ||
+      !fs::is_directory(output_folder(out_)) || read_journals(path_).empty()) {
+    return false;  // there is nothing that would be lost
+  }
+  if (request.mode == StartMode::kStart) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("an unfinished job for {} is in {}; go on with it by --resume, or "
+                            "throw it away by --restart",
+                            out_.string(),
+                            path_.string()));
+  }
+  const Fingerprint was =
+      parse_fingerprint(read_text_file(path_ / kFingerprintName, kMaxFingerprintBytes));
+  const std::string difference = describe_difference(was, request.timed_inputs);
+  if (!difference.empty()) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the unfinished job in {} can't be resumed by this one: {}; make that "
+                            "as it was, or throw "
+                            "the unfinished job away by --restart",
+                            path_.string(),
+                            difference));
+  }
+  return true;
+}
+
+fs::path WorkFolder::journal_folder(const fs::path& out) {
   const fs::path whole = normalized(out);
   return whole.parent_path() / fmt::format(".{}.quantmill-work", whole.filename().string());
 }
 
+fs::path WorkFolder::output_folder(const fs::path& out) {
+  return journal_folder(out) / "output";
+}
+
 void WorkFolder::commit() {
-  sync_folder(path_);
-  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, out_.c_str(), RENAME_NOREPLACE) != 0) {
+  const fs::path output = output_folder(out_);
+  sync_folder(output);
+  if (::renameat2(AT_FDCWD, output.c_str(), AT_FDCWD, out_.c_str(), RENAME_NOREPLACE) != 0) {
     // OUT exists: change places with it, so that a complete checkpoint is there at every moment.
     if (errno != EEXIST ||
-        ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, out_.c_str(), RENAME_EXCHANGE) != 0) {
+        ::renameat2(AT_FDCWD, output.c_str(), AT_FDCWD, out_.c_str(), RENAME_EXCHANGE) != 0) {
       throw_io("rename the finished checkpoint to", out_);
     }
   }
-  committed_ = true;
   sync_folder(out_.parent_path());
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  kept_ = false;
 }
 
 }  // namespace quantmill

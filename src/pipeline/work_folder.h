@@ -1,40 +1,78 @@
 #pragma once
 
-// Where an output is made before it appears: a hidden folder beside OUT, renamed to OUT in one step
+// Where an output is made before it appears: a hidden folder beside OUT with the journal of the
+// job, the job's fingerprint and, in "output", the checkpoint, which is renamed to OUT in one step
 // at the end.
 
 #include <filesystem>
+#include <optional>
 
-#include "base/file.h"
-#include "base/handle.h"
+#include "pipeline/fingerprint.h"
+#include "pipeline/output_lock.h"
 
 namespace quantmill {
 
-// Owned by rank 0 of a job; other ranks only use the path. Dropped without commit() it removes
-// everything it made.
+// What to do with an unfinished job of the same OUT.
+enum class StartMode {
+  kStart,    // refuse, if it has done anything that would be lost
+  kResume,   // go on with it; without one, start
+  kRestart,  // throw it away
+};
+
+enum class WorkState {
+  kFresh,
+  kResumed,
+  kFinished,  // kResume only: OUT is there and is what this job makes
+};
+
+struct WorkRequest {
+  std::filesystem::path out;
+  std::filesystem::path source;
+  Fingerprint inputs;        // make_fingerprint
+  Fingerprint timed_inputs;  // with_times
+  StartMode mode = StartMode::kStart;
+  bool overwrite = false;
+};
+
+// Owned by rank 0 of a job; other ranks only use the paths. Dropped without commit() or keep() it
+// removes all it made.
 class WorkFolder {
  public:
-  // Takes the lock and makes an empty folder. What a job that was killed left there is removed
-  // first. Errors: kUsage: OUT exists and `overwrite` is not set, OUT is inside one of `sources` or
-  // contains one; another job is at work on the same OUT. kIo: OUT's parent does not exist or can't
-  // be written.
-  WorkFolder(const std::filesystem::path& out, bool overwrite, const std::filesystem::path& source);
+  // Takes the lock and makes or takes over the folder.
+  // Errors: kUsage: OUT exists and `overwrite` is not set; OUT and the source lie inside each
+  // other; another job is at work on the same OUT; an unfinished job is in the way (kStart) or is
+  // of other inputs (kResume: names the first). kIo: OUT's parent does not exist or can't be
+  // written.
+  explicit WorkFolder(const WorkRequest& request);
   ~WorkFolder();
   WorkFolder(const WorkFolder&) = delete;
   WorkFolder& operator=(const WorkFolder&) = delete;
 
-  // Where the job writes. A function of OUT alone.
-  static std::filesystem::path path_for(const std::filesystem::path& out);
+  [[nodiscard]] WorkState state() const noexcept { return state_; }
 
-  // Syncs the folder, makes OUT appear by a rename (by exchange with an existing OUT, which is then
-  // removed), syncs OUT's parent.
+  // Functions of OUT alone.
+  static std::filesystem::path journal_folder(const std::filesystem::path& out);
+  static std::filesystem::path output_folder(const std::filesystem::path& out);
+
+  // From now on the folder stays when the job fails: it can be resumed.
+  void keep() noexcept { kept_ = true; }
+
+  // Syncs the output, makes OUT appear by a rename (in exchange with an existing OUT, which is then
+  // removed), syncs OUT's parent and removes the rest.
   void commit();
 
  private:
+  // Whether OUT is there and is the result of these inputs; kUsage if it is there and may not be
+  // replaced.
+  [[nodiscard]] bool is_finished(const WorkRequest& request) const;
+  // Whether the folder holds a job to go on with.
+  [[nodiscard]] bool can_resume(const WorkRequest& request) const;
+
   std::filesystem::path out_;
   std::filesystem::path path_;
-  UniqueHandle<DescriptorTraits> lock_;
-  bool committed_ = false;
+  std::optional<OutputLock> lock_;
+  WorkState state_ = WorkState::kFresh;
+  bool kept_ = false;
 };
 
 }  // namespace quantmill

@@ -1,9 +1,13 @@
 #include "pipeline/write.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "pipeline/produce.h"
@@ -20,14 +24,16 @@ std::vector<std::size_t> node_of_shards(const Team& team, const Plan& plan) {
   return assign_to_nodes(costs, team.node_ranks);
 }
 
-// This node's tasks, largest first. A tensor's codes and scales lie in one shard or in two; the
-// codes' node writes both.
+// This node's tasks that are still to do, largest first. A tensor's codes and scales lie in one
+// shard or in two; the codes' node writes both.
 std::vector<std::size_t> own_tasks(const Team& team,
                                    const Plan& plan,
-                                   const std::vector<std::size_t>& node_of) {
+                                   const std::vector<std::size_t>& node_of,
+                                   const JobJournal& journal) {
   std::vector<std::size_t> tasks;
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
-    if (node_of[plan.tensors[plan.write_tasks[task].tensor].weight.shard] == team.node_index) {
+    if (node_of[plan.tensors[plan.write_tasks[task].tensor].weight.shard] == team.node_index &&
+        !journal.find(JournalPhase::kWrite, task)) {
       tasks.push_back(task);
     }
   }
@@ -45,18 +51,39 @@ std::vector<File> open_shards(const Plan& plan, const std::filesystem::path& fol
   return files;
 }
 
-// Creates this rank's share of all shards: reserved at full size, with header.
-void create_shards(const Team& team, const Plan& plan, const std::filesystem::path& folder) {
+// A file that an earlier run of the job wrote to must still be there.
+void check_earlier_file(const std::filesystem::path& path, std::uint64_t size_bytes) {
+  if (!std::filesystem::is_regular_file(path) || std::filesystem::file_size(path) != size_bytes) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: the unfinished job wrote to this file, but it is gone or no "
+                            "longer {} bytes; start "
+                            "anew with --restart",
+                            path.string(),
+                            size_bytes));
+  }
+}
+
+// Creates this rank's share of all shards: reserved at full size, with header, durable.
+void create_shards(const Team& team,
+                   const Plan& plan,
+                   const std::filesystem::path& folder,
+                   bool resumed) {
   for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
     if (shard % static_cast<std::size_t>(team.world.size()) !=
         static_cast<std::size_t>(team.world.rank())) {
       continue;
     }
     const std::filesystem::path path = folder / plan.shards[shard].file_name;
+    if (resumed) {
+      check_earlier_file(path, plan.shards[shard].size_bytes());
+      continue;
+    }
     std::filesystem::create_directories(path.parent_path());
     const File file = File::open_to_write(path);
     file.reserve(plan.shards[shard].size_bytes());
     file.write_at(0, std::as_bytes(std::span(plan.shards[shard].header)));
+    file.sync();
+    sync_folder(path.parent_path());
   }
 }
 
@@ -98,6 +125,18 @@ std::vector<ManifestFile> gather_files(const Team& team,
   return files;
 }
 
+// Two sums a task; one rank brings in what earlier runs found.
+std::vector<double> earlier_sums(const Team& team, const Plan& plan, const JobJournal& journal) {
+  std::vector<double> sums(2 * plan.write_tasks.size(), 0.0);
+  for (std::size_t task = 0; team.is_leader() && task < plan.write_tasks.size(); ++task) {
+    if (const auto earlier = journal.find(JournalPhase::kWrite, task)) {
+      check_invariant(earlier->size() == 2, "a journal of another job");
+      std::ranges::copy(*earlier, sums.begin() + static_cast<std::ptrdiff_t>(2 * task));
+    }
+  }
+  return sums;
+}
+
 std::vector<TensorError> tensor_errors(const Checkpoint& checkpoint,
                                        const Plan& plan,
                                        std::span<const double> sums) {
@@ -124,26 +163,47 @@ WrittenShards write_shards(const Team& team,
                            const Plan& plan,
                            const std::vector<ActivationFold>& folds,
                            const std::filesystem::path& folder,
-                           std::uint64_t buffer_bytes) {
+                           std::uint64_t buffer_bytes,
+                           JobJournal& journal) {
   const std::vector<std::size_t> node_of = node_of_shards(team, plan);
+  const bool resumed = journal.num_tasks(JournalPhase::kWrite) > 0;
   std::vector<File> files;
-  team.world.collectively([&] { create_shards(team, plan, folder); });
+  team.world.collectively([&] { create_shards(team, plan, folder, resumed); });
   team.world.collectively([&] { files = open_shards(plan, folder); });
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < team.num_threads; ++worker) {
     workers.emplace_back(context, checkpoint, plan, folds, buffer_bytes);
   }
+  // Shards with bytes that are not synced yet. Set after the bytes are written and before their
+  // task is noted.
+  std::vector<std::atomic<bool>> touched(plan.shards.size());
+  journal.set_data_sync([&] {
+    for (std::size_t shard = 0; shard < touched.size(); ++shard) {
+      if (touched[shard].exchange(false)) {
+        files[shard].sync();
+      }
+    }
+  });
   const Emit write =
       [&](std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes) {
         files[shard].write_at(file_offset, bytes);
+        touched[shard] = true;
       };
-  std::vector<double> sums(2 * plan.write_tasks.size(), 0.0);
-  run_tasks(team, own_tasks(team, plan, node_of), [&](std::size_t task, int worker) {
-    ErrorSums errors;
-    workers[static_cast<std::size_t>(worker)].produce(plan.write_tasks[task], write, errors);
-    sums[2 * task] = errors.squared_error;
-    sums[2 * task + 1] = errors.squared_norm;
-  });
+  std::vector<double> sums = earlier_sums(team, plan, journal);
+  run_tasks(
+      team,
+      own_tasks(team, plan, node_of, journal),
+      [&](std::size_t task, int worker) {
+        ErrorSums errors;
+        workers[static_cast<std::size_t>(worker)].produce(plan.write_tasks[task], write, errors);
+        sums[2 * task] = errors.squared_error;
+        sums[2 * task + 1] = errors.squared_norm;
+        journal.add(JournalPhase::kWrite, task, std::span(sums).subspan(2 * task, 2));
+      },
+      [&] {
+        journal.flush();
+        journal.set_data_sync({});
+      });
   files.clear();
   std::string hashes(plan.shards.size() * 32, ' ');
   team.world.collectively([&] { finish_shards(team, plan, node_of, folder, hashes); });

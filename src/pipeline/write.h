@@ -8,6 +8,7 @@
 #include "checkpoint/reader.h"
 #include "device/context.h"
 #include "pipeline/fold_table.h"
+#include "pipeline/journal.h"
 #include "pipeline/manifest.h"
 #include "pipeline/team.h"
 #include "plan/plan.h"
@@ -23,12 +24,16 @@ struct WrittenShards {
 // counter. Each file is reserved at its final size, written in place, and synced. Collective over
 // team.world; every rank gets the same result. buffer_bytes: per worker. `folder` exists and is
 // seen by all ranks.
+// Tasks that the journal has are not done again: their bytes are in the files. A finished task is
+// noted in the journal once its bytes are synced. Errors, kInput: what RowProducer refuses. kIo:
+// also a file of an earlier run that is gone or has another size.
 WrittenShards write_shards(const Team& team,
                            const Context& context,
                            const Checkpoint& checkpoint,
                            const Plan& plan,
                            const std::vector<ActivationFold>& folds,
                            const std::filesystem::path& folder,
-                           std::uint64_t buffer_bytes);
+                           std::uint64_t buffer_bytes,
+                           JobJournal& journal);
 
 }  // namespace quantmill

@@ -190,7 +190,7 @@ std::string output_config(const std::string& source_config,
     throw Error(ErrorCode::kInput,
                 fmt::format("config.json: an object is wanted, found {}", describe_json(config)));
   }
-  if (recipe.compat == Compat::kSeed) {
+  if (recipe.compat == Compat::kSeed && recipe.layout == Layout::kQuark) {
     config.set("quantization_config", seed_section());
     return print_json(config);
   }

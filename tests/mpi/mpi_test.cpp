@@ -103,5 +103,31 @@ TEST(SharedCounter, StopIsSeenByAllRanks) {
   world.barrier();
 }
 
+TEST(JobStop, EveryRankLearnsOfOneRanksRequestAndNothingIsLeftOver) {
+  const Communicator world = Communicator::world();
+  JobStop stop(world);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_FALSE(stop.is_requested());
+    world.barrier();
+    if (world.rank() == round % world.size()) {
+      stop.request();
+    }
+    while (!stop.is_requested()) {
+    }
+    stop.settle();
+  }
+}
+
+TEST(JobStop, SeveralRanksMayAskAtOnce) {
+  const Communicator world = Communicator::world();
+  JobStop stop(world);
+  stop.request();
+  stop.request();
+  EXPECT_TRUE(stop.is_requested());
+  stop.settle();
+  EXPECT_FALSE(stop.is_requested());
+  world.barrier();
+}
+
 }  // namespace
 }  // namespace quantmill

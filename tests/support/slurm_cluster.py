@@ -43,9 +43,9 @@ class SlurmCluster:
             self.write_configuration()
             self.start("slurmctld", ["slurmctld", "-D", "-i"])
             for node in self.nodes:
-                # MPI names what the ranks of a node share after the host: every node needs a name and a /dev/shm of its own.
-                node_script = f"hostname {node} && mount -t tmpfs tmpfs /dev/shm && exec slurmd -D -N {node}"
-                self.start(f"slurmd-{node}", ["unshare", "--uts", "--mount", "sh", "-c", node_script])
+                # MPI names the memory that the ranks of a node share after the host: every node needs a name of its own.
+                script = f"hostname {node} && exec slurmd -D -N {node}"
+                self.start(f"slurmd-{node}", ["unshare", "--uts", "sh", "-c", script])
             self.wait_until_idle(60)
         except BaseException:
             self.stop()

@@ -75,8 +75,9 @@ TEST(PlaceTensors, OrdersDtypesAsTheLibraryDoes) {
   for (const DType dtype : wanted) {
     tensors.insert(tensors.begin(), {std::string(dtype_name(dtype)), dtype, {8}, "x.safetensors"});
   }
+  const std::vector<OutputShard> shards = place_tensors(tensors, 0);
   std::vector<DType> found;
-  for (const TensorEntry& tensor : place_tensors(tensors, 0).at(0).tensors) {
+  for (const TensorEntry& tensor : shards.at(0).tensors) {
     found.push_back(tensor.dtype);
   }
   EXPECT_EQ(found, wanted);

@@ -1,0 +1,37 @@
+#pragma once
+
+// What an output depends on: two jobs with the same fingerprint write the same bytes.
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "checkpoint/reader.h"
+#include "plan/recipe.h"
+#include "stats/statistics.h"
+
+namespace quantmill {
+
+// What -> its value, as text for people. Keys: "program", "recipe", "statistics", "scales",
+// "config.json", and one "source NAME" for each shard with its size and the hash of its header.
+using Fingerprint = std::map<std::string, std::string>;
+
+// Statistics count by their values, not by the files that they came in. kIo.
+Fingerprint make_fingerprint(const Checkpoint& source,
+                             const Recipe& recipe,
+                             const Statistics& statistics,
+                             const std::optional<std::filesystem::path>& compat_scales);
+
+// The same with each shard's time of last change: contents that change without the header are
+// noticed too.
+Fingerprint with_times(Fingerprint fingerprint, const Checkpoint& source);
+
+std::string print_fingerprint(const Fingerprint& fingerprint);
+// kInput if `text` is not what print_fingerprint writes.
+Fingerprint parse_fingerprint(const std::string& text);
+
+// The first difference, for people: "statistics was …, is …"; empty if there is none.
+std::string describe_difference(const Fingerprint& was, const Fingerprint& is);
+
+}  // namespace quantmill

@@ -1,0 +1,108 @@
+#pragma once
+
+// What finished tasks gave, made durable while a job runs, so that a job that was killed goes on
+// where it was. Each rank of each run appends to a file of its own, "journal.RUN.RANK": 8 bytes
+// "QMJRNL01", then batches of
+//   u32 payload bytes, payload, u64 XXH3-64 of the payload;
+// a payload is records of u32 phase, u32 number of values, u64 task, f64 values. All little-endian.
+// A batch that is cut off or does not match its checksum ends the file: what follows was never
+// durable.
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+
+namespace quantmill {
+
+enum class JournalPhase : std::uint32_t { kSearch = 1, kWrite = 2 };
+
+// Finished tasks, by their numbers in the plan.
+class JournalContents {
+ public:
+  JournalContents() = default;
+  // From payloads put one after the other; anything malformed in them is kInternal.
+  explicit JournalContents(std::span<const std::byte> payloads);
+
+  // The task's values, or nothing if it is not finished.
+  [[nodiscard]] std::optional<std::span<const double>> find(JournalPhase phase,
+                                                            std::uint64_t task) const;
+  [[nodiscard]] std::size_t num_tasks(JournalPhase phase) const;
+
+ private:
+  [[nodiscard]] const std::unordered_map<std::uint64_t, std::vector<double>>& of(
+      JournalPhase phase) const;
+
+  std::unordered_map<std::uint64_t, std::vector<double>> search_;
+  std::unordered_map<std::uint64_t, std::vector<double>> write_;
+};
+
+// The sound payloads of every journal file in `folder`. kIo if one can't be read.
+std::vector<std::byte> read_journals(const std::filesystem::path& folder);
+
+// One more than the highest RUN of the journal files in `folder`; 0 if there are none.
+std::uint64_t next_journal_run(const std::filesystem::path& folder);
+
+// One rank's file. Thread-safe.
+class JournalWriter {
+ public:
+  // Creates "journal.RUN.RANK" in `folder`, durably. interval: how long finished work may stay
+  // undurable.
+  JournalWriter(const std::filesystem::path& folder,
+                std::uint64_t run,
+                int rank,
+                std::chrono::milliseconds interval);
+
+  // Notes a finished task. If the interval has passed, calls flush.
+  void add(JournalPhase phase, std::uint64_t task, std::span<const double> values);
+
+  // What makes the data of finished tasks durable; called before their records are.
+  void set_data_sync(std::function<void()> sync);
+
+  // Makes everything noted so far durable: the data first, then the records. kIo.
+  void flush();
+
+ private:
+  void flush_locked();
+
+  std::mutex mutex_;
+  File file_;
+  std::uint64_t end_ = 0;  // of the file
+  std::chrono::milliseconds interval_;
+  std::chrono::steady_clock::time_point last_flush_;
+  std::vector<std::byte> pending_;
+  std::function<void()> sync_data_;
+};
+
+// What a rank knows and notes of a job's finished tasks: those of earlier runs, and its own from
+// now on.
+class JobJournal {
+ public:
+  // Notes nothing and knows nothing: a job without a journal.
+  JobJournal() = default;
+  JobJournal(JournalContents earlier, std::unique_ptr<JournalWriter> writer);
+
+  // What an earlier run got for this task, or nothing.
+  [[nodiscard]] std::optional<std::span<const double>> find(JournalPhase phase,
+                                                            std::uint64_t task) const;
+  [[nodiscard]] std::size_t num_tasks(JournalPhase phase) const;
+
+  // As JournalWriter's; without one they do nothing.
+  void add(JournalPhase phase, std::uint64_t task, std::span<const double> values);
+  void set_data_sync(std::function<void()> sync);
+  void flush();
+
+ private:
+  JournalContents earlier_;
+  std::unique_ptr<JournalWriter> writer_;
+};
+
+}  // namespace quantmill
