@@ -60,6 +60,20 @@ class SlurmCluster:
             self.daemons.append(subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log,
                                                  stderr=subprocess.STDOUT, cwd=self.folder, user=user))
 
+    def lose_node(self, node, job):
+        """What a power cut does: the node's daemon and all processes of this job die at once."""
+        daemon = self.daemons[2 + self.nodes.index(node)]  # after munged and slurmctld
+        daemon.kill()
+        daemon.wait()
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                of_job = (f"SLURM_JOB_ID={job}\0".encode() in (process / "environ").read_bytes()
+                          or f"slurmstepd: [{job}.".encode() in (process / "cmdline").read_bytes())
+                if of_job:
+                    os.kill(int(process.name), signal.SIGKILL)
+            except OSError:
+                pass
+
     def start_munge(self):
         munge = self.folder / "munge"
         munge.mkdir()
