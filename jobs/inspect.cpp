@@ -1,4 +1,4 @@
-#include "inspect.h"
+#include "jobs/inspect.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "checkpoint/json_events.h"
 #include "checkpoint/reader.h"
-#include "inspect_tensor.h"
+#include "jobs/inspect_tensor.h"
 
 namespace quantmill {
 

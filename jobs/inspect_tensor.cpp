@@ -1,4 +1,4 @@
-#include "inspect_tensor.h"
+#include "jobs/inspect_tensor.h"
 
 #include <algorithm>
 #include <charconv>
@@ -14,9 +14,9 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "device/context.h"
+#include "jobs/value_statistics.h"
 #include "kernels/convert.h"
 #include "kernels/mx.h"
-#include "value_statistics.h"
 
 namespace quantmill {
 

@@ -1,36 +1,33 @@
-#include "plan.h"
+#include "jobs/plan.h"
 
 #include <iostream>
 
+#include "base/error.h"
 #include "checkpoint/reader.h"
+#include "jobs/job_options.h"
 #include "pipeline/load_statistics.h"
+#include "pipeline/run.h"
 #include "plan/architecture.h"
 #include "plan/plan.h"
-#include "recipe_options.h"
 
 namespace quantmill {
 namespace {
 
-struct PlanOptions {
-  std::string source;
-  std::optional<std::string> out;
-  std::optional<std::string> statistics;
-  std::shared_ptr<RecipeOptions> recipe;
-  bool json = false;
-};
-
-int run_plan(const PlanOptions& options) {
-  const Recipe recipe = make_recipe(*options.recipe);
-  const Checkpoint checkpoint = Checkpoint::open(options.source);
+int run_plan(const JobCommandOptions& options, bool json) {
+  const JobOptions job = make_job_options(options);
+  const Checkpoint checkpoint = Checkpoint::open(job.source);
   Statistics statistics;
-  if (options.statistics) {
+  if (job.statistics) {
+    const std::string& architecture = job.recipe.architecture;
     statistics = load_statistics(
-        *options.statistics,
-        partition_rule(recipe.architecture.empty() ? find_architecture(checkpoint.config_text())
-                                                   : load_architecture(recipe.architecture)));
+        *job.statistics,
+        partition_rule(architecture.empty() ? find_architecture(checkpoint.config_text())
+                                            : load_architecture(architecture)));
   }
-  const Plan plan = make_plan(checkpoint, statistics, recipe);
-  std::cout << (options.json ? plan_to_json(plan, checkpoint) : describe_plan(plan, checkpoint))
+  const Plan plan = job.compat_scales ? make_plan_without_search(checkpoint, job.recipe)
+                                      : make_plan(checkpoint, statistics, job.recipe);
+  check_resources(job, checkpoint, plan, options.num_threads);
+  std::cout << (json ? plan_to_json(plan, checkpoint) : describe_plan(plan, checkpoint))
             << std::flush;
   return 0;
 }
@@ -38,16 +35,14 @@ int run_plan(const PlanOptions& options) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, std::function<int()>& action) {
-  CLI::App* command = app.add_subcommand(
-      "plan", "Say what `quantize` would do with the same options, and do nothing");
-  auto options = std::make_shared<PlanOptions>();
-  command->add_option("SRC", options->source, "folder of the source checkpoint")->required();
-  command->add_option("OUT", options->out, "folder that would be made (not touched)");
-  command->add_option("--stats", options->statistics, "activation statistics, as for quantize")
-      ->type_name("FILE");
-  options->recipe = add_recipe_options(*command);
-  command->add_flag("--json", options->json, "print the plan as JSON");
-  command->callback([options, &action] { action = [options] { return run_plan(*options); }; });
+  CLI::App* command = app.add_subcommand("plan",
+                                         "Say what `quantize` would do with the same options, "
+                                         "refuse what it would refuse, and do nothing");
+  const std::shared_ptr<JobCommandOptions> options = add_job_options(*command);
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "print the plan as JSON");
+  command->callback(
+      [options, json, &action] { action = [options, json] { return run_plan(*options, *json); }; });
 }
 
 }  // namespace quantmill

@@ -11,11 +11,11 @@
 
 #include "base/error.h"
 #include "base/version.h"
-#include "inspect.h"
-#include "plan.h"
-#include "quantize.h"
-#include "stats.h"
-#include "verify.h"
+#include "jobs/inspect.h"
+#include "jobs/plan.h"
+#include "jobs/quantize.h"
+#include "jobs/stats.h"
+#include "jobs/verify.h"
 
 namespace {
 

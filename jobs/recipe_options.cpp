@@ -1,4 +1,4 @@
-#include "recipe_options.h"
+#include "jobs/recipe_options.h"
 
 #include <charconv>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "stats.h"
+#include "jobs/stats.h"
 
 #include <algorithm>
 #include <filesystem>

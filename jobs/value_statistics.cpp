@@ -1,4 +1,4 @@
-#include "value_statistics.h"
+#include "jobs/value_statistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "verify.h"
+#include "jobs/verify.h"
 
 #include <iostream>
 

@@ -1,6 +1,8 @@
 #include "base/error.h"
 
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -32,6 +34,18 @@ Error as_error(const std::exception& exception) {
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
     return Error(ErrorCode::kIo,
                  "out of memory; give the job more memory, fewer threads, or fewer ranks per node");
+  }
+  if (const auto* refused = dynamic_cast<const std::filesystem::filesystem_error*>(&exception)) {
+    return Error(
+        ErrorCode::kIo,
+        fmt::format("cannot use {}: {}", refused->path1().string(), refused->code().message()));
+  }
+  if (dynamic_cast<const std::system_error*>(&exception) !=
+      nullptr) {  // such as one thread too many
+    return Error(ErrorCode::kIo,
+                 fmt::format("the operating system refused what the job needs: {}; give it more "
+                             "memory, fewer threads, or fewer ranks per node",
+                             exception.what()));
   }
   return Error(ErrorCode::kInternal,
                fmt::format("internal fault: {}; please report it", exception.what()));

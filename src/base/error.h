@@ -64,8 +64,8 @@ decltype(auto) with_context(std::string_view context, Body&& body) {
   }
 }
 
-// What an arbitrary exception means for the job: an Error stays itself, bad_alloc and others become
-// one.
+// What an arbitrary exception means for the job: an Error stays itself; no memory, and what the
+// operating system refused (std::system_error), is kIo; anything else kInternal.
 Error as_error(const std::exception& exception);
 
 }  // namespace quantmill

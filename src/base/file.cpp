@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,19 @@ constexpr std::size_t kMaxListedFiles = 1'000'000;
 
 std::string error_text(int error_number) {
   return std::generic_category().message(error_number);
+}
+
+// For a failed write: the reason and, on a full disk, how much there is.
+std::string write_error_text(int error_number, int descriptor) {
+  std::string text = error_text(error_number);
+
+  struct statvfs status {};
+
+  if (error_number == ENOSPC && ::fstatvfs(descriptor, &status) == 0) {
+    text += fmt::format("; {} bytes are free there",
+                        std::uint64_t{status.f_bavail} * std::uint64_t{status.f_frsize});
+  }
+  return text;
 }
 
 [[noreturn]] void throw_io(const char* action, const std::filesystem::path& path) {
@@ -188,7 +202,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
                   fmt::format("{} ends at byte {}, but {} bytes at offset {} were to be read; "
                               "is it still being written or copied?",
                               path_.string(),
-                              offset + done,
+                              size_bytes(),
                               out.size(),
                               offset));
     }
@@ -211,7 +225,7 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> data) const
                               data.size() - done,
                               offset + done,
                               path_.string(),
-                              error_text(error_number)));
+                              write_error_text(error_number, descriptor_.get())));
     }
     done += narrow<std::size_t>(count);
   }
@@ -236,7 +250,7 @@ void File::reserve(std::uint64_t size_bytes) const {
                 fmt::format("cannot reserve {} bytes for {}: {}",
                             size_bytes,
                             path_.string(),
-                            error_text(error_number)));
+                            write_error_text(error_number, descriptor_.get())));
   }
 }
 
@@ -269,11 +283,11 @@ void write_text_file(const std::filesystem::path& path, std::string_view text) {
     file.write_at(0, std::as_bytes(std::span(text)));
     file.sync();
     if (::rename(temporary.c_str(), path.c_str()) != 0) {
-      throw_io("rename a temporary file to", path);
+      throw_io("rename", temporary);
     }
-  } catch (...) {
+  } catch (const Error& error) {
     ::unlink(temporary.c_str());
-    throw;
+    throw error.with_context(path.string());
   }
   sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }

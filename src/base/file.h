@@ -36,7 +36,8 @@ class File {
 
   // Fills `out` from `offset`; kIo naming the path and offset if the file ends before.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
-  // Writes all of `data` at `offset`; ENOSPC says how much was to be written and where.
+  // Writes all of `data` at `offset`; the error says how much was to be written and where,
+  // and on a full disk how much is free.
   void write_at(std::uint64_t offset, std::span<const std::byte> data) const;
   // Sets the size and reserves the blocks where the file system can (falls back to a sparse file).
   void reserve(std::uint64_t size_bytes) const;

@@ -19,6 +19,15 @@ bool is_written_here(const std::string& name) {
   return name == kConfigName || name == kIndexName || name == kManifestName || name == kScalesName;
 }
 
+// What a job that was killed left in the folder: temporary files of writes that it did not finish.
+void remove_strays(const std::filesystem::path& folder, const std::vector<ManifestFile>& files) {
+  for (const std::filesystem::path& name : list_files(folder)) {
+    if (std::ranges::find(files, name.string(), &ManifestFile::name) == files.end()) {
+      std::filesystem::remove(folder / name);
+    }
+  }
+}
+
 }  // namespace
 
 void assemble(const Log& log,
@@ -56,6 +65,7 @@ void assemble(const Log& log,
                     left_behind));
   }
   add(kScalesName);
+  remove_strays(folder, files);
   std::ranges::sort(files, {}, &ManifestFile::name);
   write_text_file(folder / kManifestName,
                   print_manifest(plan, inputs, scales, files, shards.tensors));

@@ -1,5 +1,7 @@
 #include "pipeline/fingerprint.h"
 
+#include <chrono>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -52,9 +54,17 @@ Fingerprint make_fingerprint(const Checkpoint& source,
 
 Fingerprint with_times(Fingerprint fingerprint, const Checkpoint& source) {
   for (const SourceShard& shard : source.shards()) {
-    const auto time = std::filesystem::last_write_time(source.folder() / shard.file_name);
-    fingerprint["source " + shard.file_name] +=
-        fmt::format(", changed at {} ns", time.time_since_epoch().count());
+    std::error_code failure;
+    const auto time = std::filesystem::last_write_time(source.folder() / shard.file_name, failure);
+    if (failure) {
+      throw Error(ErrorCode::kIo,
+                  fmt::format("the source file {} was there when the job began, but not now: {}; "
+                              "put it back as it was",
+                              (source.folder() / shard.file_name).string(),
+                              failure.message()));
+    }
+    fingerprint["source " + shard.file_name] += fmt::format(
+        ", changed at {} ns", std::chrono::file_clock::to_sys(time).time_since_epoch().count());
   }
   return fingerprint;
 }

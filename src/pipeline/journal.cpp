@@ -154,11 +154,13 @@ void JournalWriter::flush() {
 
 void JournalWriter::flush_locked() {
   last_flush_ = std::chrono::steady_clock::now();
-  if (pending_.empty()) {
+  if (pending_.empty() || data_lost_) {
     return;
   }
   if (sync_data_) {
+    data_lost_ = true;
     sync_data_();
+    data_lost_ = false;
   }
   std::vector<std::byte> batch;
   append(batch, narrow<std::uint32_t>(pending_.size()));

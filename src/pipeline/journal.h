@@ -67,7 +67,9 @@ class JournalWriter {
   // What makes the data of finished tasks durable; called before their records are.
   void set_data_sync(std::function<void()> sync);
 
-  // Makes everything noted so far durable: the data first, then the records. kIo.
+  // Makes everything noted so far durable: the data first, then the records. kIo. Once data can't
+  // be synced it does nothing more: the kernel reports lost writes once, so a later sync that
+  // succeeds proves nothing.
   void flush();
 
  private:
@@ -80,6 +82,7 @@ class JournalWriter {
   std::chrono::steady_clock::time_point last_flush_;
   std::vector<std::byte> pending_;
   std::function<void()> sync_data_;
+  bool data_lost_ = false;
 };
 
 // What a rank knows and notes of a job's finished tasks: those of earlier runs, and its own from

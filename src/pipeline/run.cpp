@@ -244,10 +244,12 @@ std::string run_phases(const JobSubject& job,
         team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
   });
   log_scales(job.log, plan, scales);
-  job.log.info(fmt::format("search: {} candidates for {} fold groups in {:.1f} s",
-                           plan.recipe.alphas.size(),
-                           std::ranges::count_if(plan.groups, &GroupPlan::searched),
-                           search.seconds()));
+  if (!plan.search_tasks.empty()) {
+    job.log.info(fmt::format("search: {} candidates for {} fold groups in {:.1f} s",
+                             plan.recipe.alphas.size(),
+                             std::ranges::count_if(plan.groups, &GroupPlan::searched),
+                             search.seconds()));
+  }
   check_interrupted(team);
 
   const Stopwatch writing;
@@ -301,6 +303,35 @@ std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
   return std::clamp((memory_bytes - kBaseBytes) / threads / 2, smallest_bytes / 2, kLargestBuffer);
 }
 
+std::uint64_t check_resources(const JobOptions& options,
+                              const Checkpoint& checkpoint,
+                              const Plan& plan,
+                              int num_threads) {
+  check_output_place(
+      options.out, options.source, options.overwrite || options.start == StartMode::kResume);
+  const std::uint64_t buffer_bytes =
+      worker_buffer_bytes(options.memory_bytes,
+                          std::max(1, num_threads),
+                          RowProducer::smallest_buffer_bytes(plan, checkpoint));
+  std::uint64_t needed = plan.output_bytes;
+  for (const std::filesystem::path& name : checkpoint.other_files()) {
+    needed += std::filesystem::file_size(checkpoint.folder() / name);
+  }
+  const std::filesystem::path parent = std::filesystem::absolute(options.out).parent_path();
+  const std::uint64_t available = std::filesystem::space(parent).available;
+  // An unfinished job that is resumed has its space already.
+  if (available < needed && options.start != StartMode::kResume) {
+    throw Error(
+        ErrorCode::kIo,
+        fmt::format(
+            "the output needs {}, but {} has only {} left; make space or choose another place",
+            format_size(needed),
+            parent.string(),
+            format_size(available)));
+  }
+  return buffer_bytes;
+}
+
 std::string run_job(const Team& team,
                     const Context& context,
                     const Log& log,
@@ -315,9 +346,7 @@ std::string run_job(const Team& team,
   team.world.collectively([&] {
     plan = needs_statistics(options) ? make_plan(*checkpoint, statistics, options.recipe)
                                      : make_plan_without_search(*checkpoint, options.recipe);
-    buffer_bytes = worker_buffer_bytes(options.memory_bytes,
-                                       team.num_threads,
-                                       RowProducer::smallest_buffer_bytes(*plan, *checkpoint));
+    buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
     request.inputs =
         make_fingerprint(*checkpoint, options.recipe, statistics, options.compat_scales);
     request.timed_inputs = with_times(request.inputs, *checkpoint);
@@ -344,9 +373,17 @@ std::string run_job(const Team& team,
         work.get(),
         total);
   } catch (const Error& error) {
-    if (work && options.journal && error.code() != ErrorCode::kInput &&
-        error.code() != ErrorCode::kUsage) {
+    const bool is_kept =
+        options.journal && error.code() != ErrorCode::kInput && error.code() != ErrorCode::kUsage;
+    if (work && is_kept) {
       work->keep();
+    }
+    if (is_kept && error.is_agreed() && error.code() == ErrorCode::kIo) {
+      throw Error(error.code(),
+                  error.message() +
+                      "; finished work is kept: once this is put right, the same "
+                      "command with --resume goes on")
+          .agreed();
     }
     throw;
   }

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "base/log.h"
+#include "checkpoint/reader.h"
 #include "device/context.h"
 #include "pipeline/team.h"
 #include "pipeline/work_folder.h"
+#include "plan/plan.h"
 #include "plan/recipe.h"
 
 namespace quantmill {
@@ -41,6 +43,13 @@ std::string run_job(const Team& team,
                     const Context& context,
                     const Log& log,
                     const JobOptions& options);
+
+// What can be refused before any work: memory (kUsage), the output's place (kUsage, kIo) and the
+// disk space there (kIo). Returns the buffers of each worker.
+std::uint64_t check_resources(const JobOptions& options,
+                              const Checkpoint& checkpoint,
+                              const Plan& plan,
+                              int num_threads);
 
 // The buffers of each worker that --memory allows. kUsage, with what is needed, if it is too
 // little.

@@ -111,7 +111,10 @@ void run_tasks(const Team& team,
       run_workers(team.num_threads, work);
     } catch (...) {
       stop.request();
-      settle();
+      try {
+        settle();
+      } catch (const Error&) {  // the first failure is the one to tell
+      }
       throw;
     }
     settle();

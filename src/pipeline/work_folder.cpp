@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFingerprintName = "fingerprint.json";
+constexpr const char* kReplacedName = "replaced";  // OUT as it was
 constexpr std::uint64_t kMaxFingerprintBytes = std::uint64_t{1} << 28;
 
 // OUT as an absolute path without a trailing slash.
@@ -33,7 +34,14 @@ bool is_within(const fs::path& inner, const fs::path& outer) {
   return end == outer.end();
 }
 
-void check_places(const fs::path& out, const fs::path& source) {
+[[noreturn]] void throw_io(const char* what, const fs::path& path) {
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+void check_output_place(const fs::path& out, const fs::path& source, bool may_exist) {
   std::error_code ignored;
   const fs::path real_source = fs::weakly_canonical(source, ignored);
   const fs::path real_out = fs::weakly_canonical(out, ignored);
@@ -45,24 +53,27 @@ void check_places(const fs::path& out, const fs::path& source) {
             out.string(),
             source.string()));
   }
-  if (!fs::is_directory(out.parent_path())) {
+  if (!fs::is_directory(normalized(out).parent_path())) {
     throw Error(ErrorCode::kIo,
                 fmt::format("the output's folder {} does not exist; make it first",
-                            out.parent_path().string()));
+                            normalized(out).parent_path().string()));
+  }
+  if (!may_exist && fs::exists(fs::symlink_status(out))) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the output {} exists; give another name, or --overwrite to replace it "
+                            "when the new one is "
+                            "complete",
+                            out.string()));
   }
 }
 
-[[noreturn]] void throw_io(const char* what, const fs::path& path) {
-  throw Error(ErrorCode::kIo,
-              fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno)));
-}
-
-}  // namespace
-
 WorkFolder::WorkFolder(const WorkRequest& request)
-    : out_(normalized(request.out)), path_(journal_folder(request.out)) {
-  check_places(out_, request.source);
+    : out_(normalized(request.out)),
+      path_(journal_folder(request.out)),
+      overwrite_(request.overwrite) {
+  check_output_place(out_, request.source, true);
   lock_.emplace(out_);
+  restore_replaced();
   if (is_finished(request)) {
     state_ = WorkState::kFinished;
     std::error_code ignored;
@@ -74,6 +85,16 @@ WorkFolder::WorkFolder(const WorkRequest& request)
     kept_ = true;
     return;
   }
+  try {
+    make_folder(request.timed_inputs);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+    throw;
+  }
+}
+
+void WorkFolder::make_folder(const Fingerprint& timed_inputs) const {
   std::error_code failure;
   fs::remove_all(path_, failure);
   fs::create_directories(output_folder(out_), failure);
@@ -81,7 +102,7 @@ WorkFolder::WorkFolder(const WorkRequest& request)
     throw Error(ErrorCode::kIo,
                 fmt::format("cannot make {}: {}", path_.string(), failure.message()));
   }
-  write_text_file(path_ / kFingerprintName, print_fingerprint(request.timed_inputs));
+  write_text_file(path_ / kFingerprintName, print_fingerprint(timed_inputs));
   sync_folder(out_.parent_path());
 }
 
@@ -153,16 +174,72 @@ fs::path WorkFolder::output_folder(const fs::path& out) {
 
 void WorkFolder::commit() {
   const fs::path output = output_folder(out_);
-  sync_folder(output);
-  if (::renameat2(AT_FDCWD, output.c_str(), AT_FDCWD, out_.c_str(), RENAME_NOREPLACE) != 0) {
-    // OUT exists: change places with it, so that a complete checkpoint is there at every moment.
-    if (errno != EEXIST ||
-        ::renameat2(AT_FDCWD, output.c_str(), AT_FDCWD, out_.c_str(), RENAME_EXCHANGE) != 0) {
-      throw_io("rename the finished checkpoint to", out_);
+  for (const auto& entry : fs::recursive_directory_iterator(output)) {
+    if (entry.is_directory()) {
+      sync_folder(entry.path());
     }
   }
+  sync_folder(output);
+  rename_to_out();
   sync_folder(out_.parent_path());
   kept_ = false;
+}
+
+void WorkFolder::rename_to_out() const {
+  const fs::path output = output_folder(out_);
+  if (::renameat2(AT_FDCWD, output.c_str(), AT_FDCWD, out_.c_str(), RENAME_NOREPLACE) == 0) {
+    return;
+  }
+  if (errno == EINVAL || errno == ENOSYS) {
+    rename_by_steps();
+    return;
+  }
+  if (errno != EEXIST) {
+    throw_io("rename the finished checkpoint to", out_);
+  }
+  check_replaceable();
+  // Change places with OUT, so that a complete checkpoint is there at every moment.
+  if (::renameat2(AT_FDCWD, output.c_str(), AT_FDCWD, out_.c_str(), RENAME_EXCHANGE) == 0) {
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS) {
+    throw_io("rename the finished checkpoint to", out_);
+  }
+  rename_by_steps();
+}
+
+void WorkFolder::rename_by_steps() const {
+  const fs::path replaced = path_ / kReplacedName;
+  const bool replaces = fs::exists(fs::symlink_status(out_));
+  if (replaces) {
+    check_replaceable();
+    if (::rename(out_.c_str(), replaced.c_str()) != 0) {
+      throw_io("set aside", out_);
+    }
+  }
+  if (::rename(output_folder(out_).c_str(), out_.c_str()) != 0) {
+    const int error_number = errno;
+    restore_replaced();
+    errno = error_number;
+    throw_io("rename the finished checkpoint to", out_);
+  }
+}
+
+void WorkFolder::check_replaceable() const {
+  if (!overwrite_) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} was made by others while the job ran; move it away, or add "
+                            "--overwrite",
+                            out_.string()));
+  }
+}
+
+void WorkFolder::restore_replaced() const {
+  const fs::path replaced = path_ / kReplacedName;
+  if (fs::exists(fs::symlink_status(replaced)) && !fs::exists(fs::symlink_status(out_)) &&
+      ::rename(replaced.c_str(), out_.c_str()) != 0) {
+    throw_io("put back", out_);
+  }
 }
 
 }  // namespace quantmill

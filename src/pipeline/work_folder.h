@@ -34,6 +34,13 @@ struct WorkRequest {
   bool overwrite = false;
 };
 
+// kUsage: OUT exists and may not be replaced or resumed, or OUT and the source lie inside each
+// other. kIo: OUT's parent does not exist. Looks only: a job can still be refused for what happens
+// later.
+void check_output_place(const std::filesystem::path& out,
+                        const std::filesystem::path& source,
+                        bool may_exist);
+
 // Owned by rank 0 of a job; other ranks only use the paths. Dropped without commit() or keep() it
 // removes all it made.
 class WorkFolder {
@@ -57,8 +64,9 @@ class WorkFolder {
   // From now on the folder stays when the job fails: it can be resumed.
   void keep() noexcept { kept_ = true; }
 
-  // Syncs the output, makes OUT appear by a rename (in exchange with an existing OUT, which is then
-  // removed), syncs OUT's parent and removes the rest.
+  // Syncs the output's folders, makes OUT appear by a rename (in exchange with an existing OUT,
+  // which is then removed), syncs OUT's parent and removes the rest. kIo; also if OUT is there, but
+  // was not to be replaced.
   void commit();
 
  private:
@@ -67,9 +75,19 @@ class WorkFolder {
   [[nodiscard]] bool is_finished(const WorkRequest& request) const;
   // Whether the folder holds a job to go on with.
   [[nodiscard]] bool can_resume(const WorkRequest& request) const;
+  // Makes an empty work folder with the fingerprint of the inputs.
+  void make_folder(const Fingerprint& timed_inputs) const;
+  // The rename of commit(), and its ways where the file system has neither exchange nor "only if
+  // there is none", as NFS.
+  void rename_to_out() const;
+  void rename_by_steps() const;
+  void check_replaceable() const;
+  // Puts back an OUT that rename_by_steps set aside when its process was killed.
+  void restore_replaced() const;
 
   std::filesystem::path out_;
   std::filesystem::path path_;
+  bool overwrite_;
   std::optional<OutputLock> lock_;
   WorkState state_ = WorkState::kFresh;
   bool kept_ = false;

@@ -53,11 +53,11 @@ std::vector<File> open_shards(const Plan& plan, const std::filesystem::path& fol
 
 // A file that an earlier run of the job wrote to must still be there.
 void check_earlier_file(const std::filesystem::path& path, std::uint64_t size_bytes) {
-  if (!std::filesystem::is_regular_file(path) || std::filesystem::file_size(path) != size_bytes) {
+  std::error_code failure;
+  if (std::filesystem::file_size(path, failure) != size_bytes || failure) {
     throw Error(ErrorCode::kIo,
                 fmt::format("{}: the unfinished job wrote to this file, but it is gone or no "
-                            "longer {} bytes; start "
-                            "anew with --restart",
+                            "longer {} bytes; put it back, or start anew with --restart",
                             path.string(),
                             size_bytes));
   }
@@ -83,7 +83,12 @@ void create_shards(const Team& team,
     file.reserve(plan.shards[shard].size_bytes());
     file.write_at(0, std::as_bytes(std::span(plan.shards[shard].header)));
     file.sync();
-    sync_folder(path.parent_path());
+    for (std::filesystem::path holder = path.parent_path();; holder = holder.parent_path()) {
+      sync_folder(holder);
+      if (holder == folder) {
+        break;
+      }
+    }
   }
 }
 

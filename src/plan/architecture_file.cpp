@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/pattern.h"
 #include "plan/json_text.h"
+#include "plan/placeholders.h"
 
 namespace quantmill {
 
@@ -383,29 +383,6 @@ ArchitectureFile parse_extending(const std::string& json, int depth) {
 
 ArchitectureFile parse_architecture_file(const std::string& json) {
   return parse_extending(json, 0);
-}
-
-std::vector<std::string> placeholders(std::string_view name) {
-  std::vector<std::string> found;
-  for (std::size_t open = name.find('{'); open != std::string_view::npos;
-       open = name.find('{', open + 1)) {
-    const std::size_t close = name.find('}', open);
-    if (close == std::string_view::npos) {
-      fail(fmt::format("{}: a brace is not closed", name));
-    }
-    const std::string placeholder(name.substr(open + 1, close - open - 1));
-    if (std::find(found.begin(), found.end(), placeholder) == found.end()) {
-      found.push_back(placeholder);
-    }
-  }
-  return found;
-}
-
-std::string substitute(std::string name, const Binding& binding) {
-  for (const auto& [placeholder, value] : binding) {
-    name = replace_all(std::move(name), fmt::format("{{{}}}", placeholder), std::to_string(value));
-  }
-  return name;
 }
 
 }  // namespace quantmill

@@ -101,29 +101,40 @@ DType stored_dtype(const ModelTensor& tensor, DType source, const Recipe& recipe
   return recipe.compat == Compat::kSeed ? DType::kBf16 : source;
 }
 
-// The first activation that acts on each tensor's columns and rows, where folding is on and
-// possible.
-void assign_folds(const ResolvedArchitecture& architecture, std::vector<TensorWork>& tensors) {
-  std::vector<bool> foldable(architecture.activations.size(), false);
-  for (const FoldGroup& group : architecture.fold_groups) {
-    for (const std::size_t activation : group.activations) {
-      foldable[activation] = group.no_fold_reason.empty();
+// The first activation that acts on each tensor's columns and rows, among those of groups that are
+// scaled.
+void assign_folds(Plan& plan) {
+  const ResolvedArchitecture& architecture = plan.architecture;
+  std::vector<bool> scaled(architecture.activations.size(), false);
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    for (const std::size_t activation : architecture.fold_groups[group].activations) {
+      scaled[activation] = plan.groups[group].searched;
     }
   }
   for (std::size_t index = 0; index < architecture.activations.size(); ++index) {
     const Activation& activation = architecture.activations[index];
-    if (!foldable[index]) {
+    if (!scaled[index]) {
       continue;
     }
     for (const std::size_t reader : activation.readers) {
-      if (!tensors[reader].column_activation) {
-        tensors[reader].column_activation = index;
+      if (!plan.tensors[reader].column_activation) {
+        plan.tensors[reader].column_activation = index;
       }
     }
-    tensors[activation.producer->tensor].row_activation = index;
+    plan.tensors[activation.producer->tensor].row_activation = index;
     if (activation.producer->bias) {
-      tensors[*activation.producer->bias].row_activation = index;
+      plan.tensors[*activation.producer->bias].row_activation = index;
     }
+  }
+}
+
+// Every group that can be folded takes the scales that it is given.
+void allow_all_groups(Plan& plan) {
+  const bool scaling =
+      plan.recipe.scaling != Scaling::kNone && plan.recipe.fold_scales != FoldScales::kOff;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    const std::string& reason = plan.architecture.fold_groups[group].no_fold_reason;
+    plan.groups[group] = {scaling && reason.empty(), scaling ? reason : "scaling is off"};
   }
 }
 
@@ -253,10 +264,9 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   }
 }
 
-// The plan without the search; `quantized` receives what the search has to serve.
-Plan plan_tensors(const Checkpoint& checkpoint,
-                  const Recipe& recipe,
-                  std::vector<bool>& quantized) {
+// With statistics, groups are searched where they allow it; without, scales come from elsewhere for
+// every group that can be folded at all.
+Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statistics* statistics) {
   check_recipe(recipe);
   Plan plan;
   plan.recipe = recipe;
@@ -264,13 +274,19 @@ Plan plan_tensors(const Checkpoint& checkpoint,
   plan.architecture = resolve(checkpoint, recipe, config);
   plan.tensors.resize(checkpoint.tensors().size());
   plan.groups.resize(plan.architecture.fold_groups.size());
-  quantized = choose_quantized(plan.architecture, recipe);
-  if (recipe.scaling != Scaling::kNone && recipe.fold_scales != FoldScales::kOff) {
-    assign_folds(plan.architecture, plan.tensors);
+  const std::vector<bool> quantized = choose_quantized(plan.architecture, recipe);
+  if (statistics != nullptr) {
+    decide_groups(*statistics, quantized, plan);
+  } else {
+    allow_all_groups(plan);
   }
+  assign_folds(plan);
   decide_tensors(checkpoint, quantized, plan);
   place(checkpoint, plan);
   cut_write_tasks(checkpoint, plan);
+  if (statistics != nullptr) {
+    cut_search_tasks(*statistics, quantized, plan);
+  }
   plan.config = output_config(config, recipe, exclude_list(plan.architecture, quantized));
   return plan;
 }
@@ -278,15 +294,11 @@ Plan plan_tensors(const Checkpoint& checkpoint,
 }  // namespace
 
 Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const Recipe& recipe) {
-  std::vector<bool> quantized;
-  Plan plan = plan_tensors(checkpoint, recipe, quantized);
-  plan_search(statistics, quantized, plan);
-  return plan;
+  return plan_job(checkpoint, recipe, &statistics);
 }
 
 Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe) {
-  std::vector<bool> quantized;
-  return plan_tensors(checkpoint, recipe, quantized);
+  return plan_job(checkpoint, recipe, nullptr);
 }
 
 ResolvedArchitecture true_architecture(const Checkpoint& checkpoint, const Plan& plan) {

@@ -68,8 +68,8 @@ struct SearchTask {
 
 // What is decided for a fold group before the search.
 struct GroupPlan {
-  bool searched = false;
-  std::string reason;  // why s stays 1, if it does
+  bool searched = false;  // or, in a plan without a search, given its scales
+  std::string reason;     // why s stays 1, if it does
 };
 
 struct Plan {

@@ -14,6 +14,7 @@
 #include "plan/fold_groups.h"
 #include "plan/json_text.h"
 #include "plan/parameters.h"
+#include "plan/placeholders.h"
 
 namespace quantmill {
 

@@ -154,10 +154,10 @@ std::uint64_t seed_row_step(const Plan& plan,
   return std::max<std::uint64_t>(1, rows > kSeedRows ? rows / kSeedRows : 1);
 }
 
-void cut_search_tasks(std::size_t group,
-                      const Statistics& statistics,
-                      const std::vector<bool>& quantized,
-                      Plan& plan) {
+void cut_group_tasks(std::size_t group,
+                     const Statistics& statistics,
+                     const std::vector<bool>& quantized,
+                     Plan& plan) {
   for (const std::size_t index : plan.architecture.fold_groups[group].activations) {
     const Activation& activation = plan.architecture.activations[index];
     if (!has_tokens(statistics, activation)) {
@@ -186,7 +186,7 @@ void cut_search_tasks(std::size_t group,
 
 }  // namespace
 
-void plan_search(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan) {
+void decide_groups(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan) {
   const bool scaling =
       plan.recipe.scaling != Scaling::kNone && plan.recipe.fold_scales != FoldScales::kOff;
   if (scaling) {
@@ -205,9 +205,7 @@ void plan_search(const Statistics& statistics, const std::vector<bool>& quantize
     GroupPlan& decided = plan.groups[group];
     decided.reason = reason_not_searched(plan, fold_group, statistics, quantized);
     decided.searched = decided.reason.empty();
-    if (decided.searched) {
-      cut_search_tasks(group, statistics, quantized, plan);
-    } else if (scaling) {
+    if (!decided.searched && scaling) {
       neutral[decided.reason].push_back(fold_group.name);
     }
   }
@@ -217,6 +215,16 @@ void plan_search(const Statistics& statistics, const std::vector<bool>& quantize
                     names.front(),
                     names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "",
                     reason));
+  }
+}
+
+void cut_search_tasks(const Statistics& statistics,
+                      const std::vector<bool>& quantized,
+                      Plan& plan) {
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    if (plan.groups[group].searched) {
+      cut_group_tasks(group, statistics, quantized, plan);
+    }
   }
 }
 

@@ -9,8 +9,12 @@
 
 namespace quantmill {
 
-// Fills plan.groups, plan.search_tasks and notices. quantized[i]: tensor i is what the search
-// serves. Errors: kUsage: scaling without statistics; kInput as make_plan says.
-void plan_search(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan);
+// Which fold groups are searched, and why the others stay unscaled: fills plan.groups and notices.
+// quantized[i]: tensor i is what the search serves.
+// Errors: kUsage: scaling without statistics; kInput as make_plan says.
+void decide_groups(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan);
+
+// Fills plan.search_tasks; plan.groups and the shapes in plan.tensors are set.
+void cut_search_tasks(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan);
 
 }  // namespace quantmill

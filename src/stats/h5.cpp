@@ -1,15 +1,14 @@
 #include "stats/h5.h"
 
 #include <hdf5.h>
-#include <unistd.h>
 
 #include <exception>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/file.h"
 #include "stats/h5_checks.h"
 
@@ -55,6 +54,54 @@ Identifier file_access() {
   Identifier properties = make_properties(H5P_FILE_ACCESS);
   check_property(H5Pset_file_locking(properties.get(), false, true));
   check_property(H5Pset_libver_bounds(properties.get(), H5F_LIBVER_V18, H5F_LIBVER_V18));
+  return properties;
+}
+
+// A file in memory grows by so much.
+constexpr std::size_t kMemoryIncrement = std::size_t{1} << 20;
+// Where a file says in its superblock (version 2, as file_access() asks for) how long it is.
+constexpr std::size_t kEndOfFileOffset = 28;
+
+extern "C" void* grow_memory(void* bytes,
+                             std::size_t size_bytes,
+                             H5FD_file_image_op_t /*operation*/,
+                             void* memory) {
+  try {
+    auto& text = *static_cast<std::string*>(memory);
+    check_invariant(bytes == nullptr || bytes == text.data(), "a file of HDF5 has two memories");
+    text.resize(size_bytes);
+    return text.data();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+// The Writer reads the memory after the file is closed, and frees it.
+extern "C" herr_t leave_memory(void* /*bytes*/,
+                               H5FD_file_image_op_t /*operation*/,
+                               void* /*memory*/) {
+  return 0;
+}
+
+extern "C" void* share_memory(void* memory) {
+  return memory;
+}
+
+extern "C" herr_t leave_shared_memory(void* /*memory*/) {
+  return 0;
+}
+
+// Properties of a file that is made in `memory`.
+Identifier memory_access(std::string& memory) {
+  Identifier properties = file_access();
+  check_property(H5Pset_fapl_core(properties.get(), kMemoryIncrement, false));
+  H5FD_file_image_callbacks_t callbacks{};
+  callbacks.image_realloc = grow_memory;
+  callbacks.image_free = leave_memory;
+  callbacks.udata_copy = share_memory;
+  callbacks.udata_free = leave_shared_memory;
+  callbacks.udata = &memory;
+  check_property(H5Pset_file_image_callbacks(properties.get(), &callbacks));
   return properties;
 }
 
@@ -108,22 +155,11 @@ Identifier timeless(std::int64_t kind) {
 
 Writer::Writer(std::filesystem::path file) : file_(std::move(file)) {
   silence_library();
-  temporary_ =
-      file_.parent_path() / fmt::format(".{}.partial-{}", file_.filename().string(), getpid());
-  const Identifier access = file_access();
+  const Identifier access = memory_access(*memory_);
   const Identifier creation = timeless(H5P_FILE_CREATE);
-  identifier_ =
-      Identifier(H5Fcreate(temporary_.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()));
+  identifier_ = Identifier(H5Fcreate(file_.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()));
   if (!identifier_.has_value()) {
     fail(ErrorCode::kIo, fmt::format("\"{}\": cannot be created", file_.string()));
-  }
-}
-
-Writer::~Writer() {
-  identifier_.reset();
-  if (!temporary_.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary_, ignored);
   }
 }
 
@@ -137,16 +173,11 @@ void Writer::commit() {
   const std::string where = fmt::format("\"{}\"", file_.string());
   check_written(H5Fflush(identifier_.get(), H5F_SCOPE_LOCAL), where);
   check_written(H5Fclose(identifier_.release()), where);
-  File::open_to_write(temporary_).sync();
-  std::error_code error;
-  std::filesystem::rename(temporary_, file_, error);
-  if (error) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("{}: cannot be renamed into place: {}", where, error.message()));
-  }
-  temporary_.clear();
-  const std::filesystem::path folder = file_.parent_path();
-  sync_folder(folder.empty() ? std::filesystem::path(".") : folder);
+  const auto size_bytes = load_little_endian<std::uint64_t>(
+      std::as_bytes(std::span(*memory_).subspan(kEndOfFileOffset)));
+  check_invariant(size_bytes <= memory_->size(), "a file of HDF5 is shorter than it says");
+  memory_->resize(size_bytes);
+  write_text_file(file_, *memory_);
 }
 
 Reader::Reader(std::filesystem::path file) : file_(std::move(file)) {

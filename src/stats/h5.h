@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,23 +70,22 @@ class Group {
   std::uint64_t file_bytes_ = 0;  // no object of a file that is read is larger
 };
 
-// A new file. Nothing appears under its name before commit(); dropping the Writer leaves nothing
-// behind. The same calls give the same bytes: no times are stored and the format version is fixed
-// (readable by HDF5 1.8).
+// A new file, made in memory. Nothing appears under its name before commit(), and then all of it.
+// The same calls give the same bytes: no times are stored and the format version is fixed (readable
+// by HDF5 1.8).
 class Writer {
  public:
   explicit Writer(std::filesystem::path file);
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
-  ~Writer();
 
   [[nodiscard]] Group root() const;
-  // Closes, syncs and renames over `file`. Every Group must be gone. kIo.
+  // Writes the file (write_text_file). Every Group must be gone. kIo.
   void commit();
 
  private:
   std::filesystem::path file_;
-  std::filesystem::path temporary_;
+  // What the library writes to, behind a pointer since it keeps the address. A file system would
+  // have it meet full disks, and it crashes at exit after a write that failed.
+  std::unique_ptr<std::string> memory_ = std::make_unique<std::string>();
   Identifier identifier_;
 };
 

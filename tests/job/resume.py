@@ -10,40 +10,12 @@ import time
 import unittest
 from pathlib import Path
 
-from jobs import CALIB, PROGRAM, ROOT, TINY, JobTest, copy_tiny, hashes
+from jobs import CALIB, PROGRAM, ROOT, TINY, JobTest, copy_tiny, hashes, kill, processes_of
 
 # Random kills; CRASH_RUNS=200 is the long form.
 RUNS = int(os.environ.get("CRASH_RUNS", "20"))
 # Slow enough to be killed in every phase, and every task made durable by itself.
 SLOW = ["--backend", "reference", "--checkpoint-interval", "0", "--threads", "1"]
-
-
-def processes_of(pid):
-    """The process and everything below it."""
-    found = [pid]
-    for parent in found:
-        children = Path(f"/proc/{parent}/task/{parent}/children")
-        if children.exists():
-            found += [int(child) for child in children.read_text().split()]
-    return found
-
-
-def kill(pids):
-    """SIGKILL to all of them, and a wait until they are gone."""
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    for pid in pids:
-        stat = Path(f"/proc/{pid}/stat")
-        while True:
-            try:
-                if stat.read_text().rsplit(") ", 1)[1][0] == "Z":
-                    break
-            except OSError:
-                break
-            time.sleep(0.01)
 
 
 class Resume(JobTest):

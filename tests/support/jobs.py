@@ -3,10 +3,12 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -55,6 +57,34 @@ class JobTest(unittest.TestCase):
     def assert_nothing_left(self, parent, *names):
         """`parent` holds these names and nothing else: no output, no work folder, no lock."""
         self.assertEqual(sorted(path.name for path in parent.iterdir()), sorted(names))
+
+
+def processes_of(pid):
+    """The process and everything below it."""
+    found = [pid]
+    for parent in found:
+        children = Path(f"/proc/{parent}/task/{parent}/children")
+        if children.exists():
+            found += [int(child) for child in children.read_text().split()]
+    return found
+
+
+def kill(pids):
+    """SIGKILL to all of them, and a wait until they are gone."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    for pid in pids:
+        stat = Path(f"/proc/{pid}/stat")
+        while True:
+            try:
+                if stat.read_text().rsplit(") ", 1)[1][0] == "Z":
+                    break
+            except OSError:
+                break
+            time.sleep(0.01)
 
 
 def hashes(folder):
