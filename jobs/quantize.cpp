@@ -1,5 +1,6 @@
 #include "jobs/quantize.h"
 
+#include <cstdio>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -50,7 +51,8 @@ int run_quantize(const JobCommandOptions& options) {
       return status;
     }
     // The ranks are out of step: waiting for each other would never end.
-    std::cerr << "quantmill: rank " << team.world.rank() << ": " << error.message() << std::endl;
+    std::fputs(fmt::format("quantmill: rank {}: {}\n", team.world.rank(), error.message()).c_str(),
+               stderr);
     team.world.abort(status);
   }
 }

@@ -2,9 +2,9 @@
 // status.
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <iostream>
 #include <string>
 
 #include <fmt/format.h>
@@ -32,7 +32,8 @@ bool speaks_for_the_job() {
 
 int fail(const quantmill::Error& error) {
   if (speaks_for_the_job()) {
-    std::cerr << "quantmill: " << error.message() << std::endl;
+    // In one piece: mpirun writes to the same place.
+    std::fputs(fmt::format("quantmill: {}\n", error.message()).c_str(), stderr);
   }
   return static_cast<int>(error.code());
 }

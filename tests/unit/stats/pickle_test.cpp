@@ -96,8 +96,10 @@ TEST(Pickle, RemembersByAllOpcodes) {
 }
 
 TEST(Pickle, ReadsATensor) {
-  const Pickle pickle =
-      parse("\x80\x02"s + kRebuild + "(" + kStorage + "K\x01K\x03\x85K\x01\x85\x89)tR.");
+  // What is parsed refers to the bytes.
+  const std::string bytes =
+      "\x80\x02"s + kRebuild + "(" + kStorage + "K\x01K\x03\x85K\x01\x85\x89)tR.";
+  const Pickle pickle = parse(bytes);
   const auto* tensor = pickle.get_if<TorchTensor>(pickle.root);
   ASSERT_NE(tensor, nullptr);
   EXPECT_EQ(tensor->offset, 1U);
