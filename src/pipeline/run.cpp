@@ -204,20 +204,6 @@ ScaleTable settle_scales(const Team& team,
   return scales;
 }
 
-// The source must still be what the job read: files that others change give neither the old nor the
-// new model.
-void check_unchanged(const WorkRequest& request, const Checkpoint& checkpoint) {
-  const std::string difference =
-      describe_difference(request.timed_inputs, with_times(request.inputs, checkpoint));
-  if (!difference.empty()) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format(
-            "the source changed while the job ran: {}; run it again on files that stay as they are",
-            difference));
-  }
-}
-
 // What the phases of a job work on.
 struct JobSubject {
   const Team& team;
@@ -269,7 +255,7 @@ std::string run_phases(const JobSubject& job,
 
   team.world.collectively([&] {
     if (team.is_leader()) {
-      check_unchanged(job.request, job.checkpoint);
+      check_unchanged(job.checkpoint);
       assemble(job.log, job.checkpoint, plan, job.request.inputs, scales, shards, folder);
       work->commit();
     }
@@ -351,6 +337,7 @@ std::string run_job(const Team& team,
         make_fingerprint(*checkpoint, options.recipe, statistics, options.compat_scales);
     request.timed_inputs = with_times(request.inputs, *checkpoint);
   });
+  check_agreement(team.world, request.timed_inputs);
   std::unique_ptr<WorkFolder> work;
   const WorkState state = open_work_folder(team, request, work);
   if (state == WorkState::kFinished) {
