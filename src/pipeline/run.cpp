@@ -154,7 +154,7 @@ WorkState open_work_folder(const Team& team,
 }
 
 // What earlier runs finished, read by the leader for all, and this run's file.
-JobJournal open_journal(const Team& team, const JobOptions& options) {
+JobJournal open_journal(const Team& team, const JobOptions& options, const Plan& plan) {
   if (!options.journal) {
     return {};
   }
@@ -170,14 +170,16 @@ JobJournal open_journal(const Team& team, const JobOptions& options) {
   });
   payloads = team.world.broadcast(std::move(payloads), 0);
   run = team.world.broadcast(std::move(run), 0);
+  JournalContents earlier;
   std::unique_ptr<JournalWriter> writer;
   team.world.collectively([&] {
+    earlier = JournalContents(payloads, plan.search_tasks.size(), plan.write_tasks.size());
     writer = std::make_unique<JournalWriter>(folder,
                                              load_little_endian<std::uint64_t>(run),
                                              team.world.rank(),
                                              options.checkpoint_interval);
   });
-  return JobJournal(JournalContents(payloads), std::move(writer));
+  return JobJournal(std::move(earlier), std::move(writer));
 }
 
 // The scales as they are chosen once and for all: those that an earlier run of the job stored, or
@@ -346,7 +348,7 @@ std::string run_job(const Team& team,
   }
   try {
     log_plan(team, context, log, *plan);
-    JobJournal journal = open_journal(team, options);
+    JobJournal journal = open_journal(team, options, *plan);
     if (state == WorkState::kResumed) {
       log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished",
                            journal.num_tasks(JournalPhase::kSearch),
