@@ -30,6 +30,7 @@ struct JobCommandOptions {
   bool restart = false;
   bool no_journal = false;
   double checkpoint_interval_seconds = 30;
+  double heartbeat_seconds = 60;
   bool quiet = false;
   bool verbose = false;
 };

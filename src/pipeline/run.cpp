@@ -153,7 +153,7 @@ WorkState open_work_folder(const Team& team,
 }
 
 // What earlier runs finished, read by the leader for all, and this run's file.
-JobJournal open_journal(const Team& team, const JobOptions& options) {
+JobJournal open_journal(const Team& team, const JobOptions& options, const Plan& plan) {
   if (!options.journal) {
     return {};
   }
@@ -169,14 +169,16 @@ JobJournal open_journal(const Team& team, const JobOptions& options) {
   });
   payloads = team.world.broadcast(std::move(payloads), 0);
   run = team.world.broadcast(std::move(run), 0);
+  JournalContents earlier;
   std::unique_ptr<JournalWriter> writer;
   team.world.collectively([&] {
+    earlier = JournalContents(payloads, plan.search_tasks.size(), plan.write_tasks.size());
     writer = std::make_unique<JournalWriter>(folder,
                                              load_little_endian<std::uint64_t>(run),
                                              team.world.rank(),
                                              options.checkpoint_interval);
   });
-  return JobJournal(JournalContents(payloads), std::move(writer));
+  return JobJournal(std::move(earlier), std::move(writer));
 }
 
 // The scales as they are chosen once and for all: those that an earlier run of the job stored, or
@@ -201,20 +203,6 @@ ScaleTable settle_scales(const Team& team,
     team.world.collectively([&] { scales = read_scales(file); });
   }
   return scales;
-}
-
-// The source must still be what the job read: files that others change give neither the old nor the
-// new model.
-void check_unchanged(const WorkRequest& request, const Checkpoint& checkpoint) {
-  const std::string difference =
-      describe_difference(request.timed_inputs, with_times(request.inputs, checkpoint));
-  if (!difference.empty()) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format(
-            "the source changed while the job ran: {}; run it again on files that stay as they are",
-            difference));
-  }
 }
 
 // What the phases of a job work on.
@@ -268,7 +256,7 @@ std::string run_phases(const JobSubject& job,
 
   team.world.collectively([&] {
     if (team.is_leader()) {
-      check_unchanged(job.request, job.checkpoint);
+      check_unchanged(job.checkpoint);
       assemble(job.log, job.checkpoint, plan, job.request.inputs, scales, shards, folder);
       work->commit();
     }
@@ -350,6 +338,7 @@ std::string run_job(const Team& team,
         make_fingerprint(*checkpoint, options.recipe, statistics, options.compat_scales);
     request.timed_inputs = with_times(request.inputs, *checkpoint);
   });
+  check_agreement(team.world, request.timed_inputs);
   std::unique_ptr<WorkFolder> work;
   const WorkState state = open_work_folder(team, request, work);
   if (state == WorkState::kFinished) {
@@ -358,7 +347,7 @@ std::string run_job(const Team& team,
   }
   try {
     log_plan(team, context, log, *plan);
-    JobJournal journal = open_journal(team, options);
+    JobJournal journal = open_journal(team, options, *plan);
     if (state == WorkState::kResumed) {
       log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished",
                            journal.num_tasks(JournalPhase::kSearch),
