@@ -26,6 +26,12 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
                   "JSON with the scales (s_f32_hex) that --compat seed is to use")
       ->type_name("FILE")
       ->group("What to make");
+  command
+      .add_option("--scales",
+                  options->scales,
+                  "use these scales, a quantmill_scales.h5 of an earlier job, instead of a search")
+      ->type_name("FILE")
+      ->group("What to make");
   const std::string group = "How to run";
   command.add_option("--memory", options->memory, "bound of each rank's memory (default 2G)")
       ->type_name("SIZE")
@@ -107,6 +113,7 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   job.out = options.out;
   job.statistics = options.statistics;
   job.compat_scales = options.compat_scales;
+  job.scales = options.scales;
   job.recipe = make_recipe(*options.recipe);
   job.memory_bytes = parse_size(options.memory);
   job.overwrite = options.overwrite;
@@ -119,6 +126,10 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   if (job.compat_scales && job.recipe.compat != Compat::kSeed) {
     throw Error(ErrorCode::kUsage,
                 "--compat-scales gives the scales of --compat seed; add that, or leave it out");
+  }
+  if (job.scales && (job.compat_scales || job.statistics)) {
+    throw Error(ErrorCode::kUsage,
+                "--scales are used as they are: leave --stats and --compat-scales out");
   }
   return job;
 }

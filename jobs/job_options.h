@@ -19,6 +19,7 @@ struct JobCommandOptions {
   std::string out;
   std::optional<std::string> statistics;
   std::optional<std::string> compat_scales;
+  std::optional<std::string> scales;
   std::shared_ptr<RecipeOptions> recipe;
   std::string memory = "2G";
   std::string backend = "auto";

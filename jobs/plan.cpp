@@ -51,8 +51,8 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
         *job.statistics,
         partition_rule(choose_architecture(job.recipe.architecture, checkpoint.config_text())));
   }
-  const Plan plan = job.compat_scales ? make_plan_without_search(checkpoint, job.recipe)
-                                      : make_plan(checkpoint, statistics, job.recipe);
+  const Plan plan = searches_scales(job) ? make_plan(checkpoint, statistics, job.recipe)
+                                         : make_plan_without_search(checkpoint, job.recipe);
   check_resources(job, checkpoint, plan, options.num_threads);
   const SlurmBlock block = suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate);
   std::cout << (own.json ? add_slurm_block(plan_to_json(plan, checkpoint), block)

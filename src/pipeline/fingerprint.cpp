@@ -36,12 +36,12 @@ std::string describe_time(std::int64_t changed_ns) {
 Fingerprint make_fingerprint(const Checkpoint& source,
                              const Recipe& recipe,
                              const Statistics& statistics,
-                             const std::optional<std::filesystem::path>& compat_scales) {
+                             const std::optional<std::filesystem::path>& given_scales) {
   Fingerprint fingerprint;
   fingerprint["program"] = fmt::format("quantmill {}", program_version());
   fingerprint["recipe"] = nlohmann::json::parse(to_json(recipe)).dump();
   fingerprint["statistics"] = statistics.empty() ? "none" : hash_statistics(statistics);
-  fingerprint["scales"] = compat_scales ? hash_file(*compat_scales) : "searched";
+  fingerprint["scales"] = given_scales ? hash_file(*given_scales) : "searched";
   fingerprint["config.json"] = hash_text(source.config_text());
   for (std::size_t index = 0; index < source.shards().size(); ++index) {
     const SourceShard& shard = source.shards()[index];

@@ -22,7 +22,7 @@ using Fingerprint = std::map<std::string, std::string>;
 Fingerprint make_fingerprint(const Checkpoint& source,
                              const Recipe& recipe,
                              const Statistics& statistics,
-                             const std::optional<std::filesystem::path>& compat_scales);
+                             const std::optional<std::filesystem::path>& given_scales);
 
 // The same with each shard's time of last change, of the files that are open: contents that change
 // without the header are noticed too.

@@ -15,11 +15,13 @@
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
 #include "pipeline/function_proof.h"
+#include "pipeline/given_scales.h"
 #include "pipeline/journal.h"
 #include "pipeline/load_statistics.h"
 #include "pipeline/produce.h"
 #include "pipeline/search.h"
 #include "pipeline/summary.h"
+#include "pipeline/tied_embeddings.h"
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
@@ -43,15 +45,10 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-bool needs_statistics(const JobOptions& options) {
-  return options.recipe.scaling != Scaling::kNone &&
-         options.recipe.fold_scales != FoldScales::kOff && !options.compat_scales;
-}
-
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  if (!needs_statistics(options) || !options.statistics) {
+  if (!searches_scales(options) || !options.statistics) {
     return {};
   }
   PartitionOf partition;
@@ -75,7 +72,11 @@ ScaleTable choose_scales(const Team& team,
     team.world.collectively([&] { scales = read_compat_scales(*options.compat_scales, plan); });
     return scales;
   }
-  return needs_statistics(options)
+  if (options.scales) {
+    team.world.collectively([&] { scales = read_given_scales(*options.scales, plan); });
+    return scales;
+  }
+  return searches_scales(options)
              ? search_scales(team, context, checkpoint, plan, statistics, journal)
              : neutral_scales(plan);
 }
@@ -273,6 +274,12 @@ std::string run_phases(const JobSubject& job,
 
 }  // namespace
 
+bool searches_scales(const JobOptions& options) {
+  return options.recipe.scaling != Scaling::kNone &&
+         options.recipe.fold_scales != FoldScales::kOff && !options.compat_scales &&
+         !options.scales;
+}
+
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
                                   int num_threads,
                                   std::uint64_t smallest_bytes) {
@@ -331,11 +338,14 @@ std::string run_job(const Team& team,
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
-    plan = needs_statistics(options) ? make_plan(*checkpoint, statistics, options.recipe)
-                                     : make_plan_without_search(*checkpoint, options.recipe);
+    plan = searches_scales(options) ? make_plan(*checkpoint, statistics, options.recipe)
+                                    : make_plan_without_search(*checkpoint, options.recipe);
     buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
     request.inputs =
-        make_fingerprint(*checkpoint, options.recipe, statistics, options.compat_scales);
+        make_fingerprint(*checkpoint,
+                         options.recipe,
+                         statistics,
+                         options.compat_scales ? options.compat_scales : options.scales);
     request.timed_inputs = with_times(request.inputs, *checkpoint);
   });
   check_agreement(team.world, request.timed_inputs);
@@ -345,6 +355,11 @@ std::string run_job(const Team& team,
     return fmt::format("{} is there already, made by this very job; nothing to do\n",
                        options.out.string());
   }
+  team.world.collectively([&] {
+    if (team.is_leader()) {
+      check_tied(*checkpoint, *plan);
+    }
+  });
   try {
     log_plan(team, context, log, *plan);
     JobJournal journal = open_journal(team, options, *plan);

@@ -24,7 +24,8 @@ struct JobOptions {
   std::filesystem::path out;
   std::optional<std::filesystem::path> statistics;  // HDF5 file or PREFIX of PREFIX.tp0.pt …
   std::optional<std::filesystem::path>
-      compat_scales;  // see read_compat_scales; instead of statistics
+      compat_scales;                            // see read_compat_scales; instead of statistics
+  std::optional<std::filesystem::path> scales;  // see read_given_scales; instead of statistics
   Recipe recipe;
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank
   bool overwrite = false;
@@ -44,6 +45,9 @@ std::string run_job(const Team& team,
                     const Context& context,
                     const Log& log,
                     const JobOptions& options);
+
+// Whether scales are searched, and so statistics needed.
+bool searches_scales(const JobOptions& options);
 
 // What can be refused before any work: memory (kUsage), the output's place (kUsage, kIo) and the
 // disk space there (kIo). Returns the buffers of each worker.

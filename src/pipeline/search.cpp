@@ -229,7 +229,8 @@ ScaleTable search_scales(const Team& team,
        own_tasks(team, plan, journal),
        [&](std::size_t task) {
          const SearchTask& search = plan.search_tasks[task];
-         const SourceTensor& tensor = checkpoint.tensors()[plan.tensors[search.tensor].source];
+         const std::size_t stored = plan.architecture.tensors[search.tensor].stored;
+         const SourceTensor& tensor = checkpoint.tensors()[stored];
          return search.cost * dtype_bits(tensor.entry.dtype) / 8;
        }},
       [&](std::size_t task, int worker) {
