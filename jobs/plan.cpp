@@ -18,11 +18,9 @@ int run_plan(const JobCommandOptions& options, bool json) {
   const Checkpoint checkpoint = Checkpoint::open(job.source);
   Statistics statistics;
   if (job.statistics) {
-    const std::string& architecture = job.recipe.architecture;
     statistics = load_statistics(
         *job.statistics,
-        partition_rule(architecture.empty() ? find_architecture(checkpoint.config_text())
-                                            : load_architecture(architecture)));
+        partition_rule(choose_architecture(job.recipe.architecture, checkpoint.config_text())));
   }
   const Plan plan = job.compat_scales ? make_plan_without_search(checkpoint, job.recipe)
                                       : make_plan(checkpoint, statistics, job.recipe);

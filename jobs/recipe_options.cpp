@@ -100,6 +100,15 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   command
+      .add_option("--include",
+                  options->include,
+                  "quantize a part of the model that otherwise stays as it is, e.g. mtp "
+                  "(repeatable)")
+      ->type_name("PART")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  command
       .add_option("--arch",
                   options->architecture,
                   "architecture: a built-in name or a JSON file (default: by config.json)")
@@ -109,6 +118,12 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       .add_flag("--allow-unknown",
                 options->allow_unknown,
                 "copy tensors that the architecture does not mention")
+      ->group(group);
+  command
+      .add_flag("--untie",
+                options->untie,
+                "keep embeddings apart that config.json calls tied and that differ, and say so in "
+                "the output's config.json")
       ->group(group);
   command
       .add_option("--max-shard-size",
@@ -154,6 +169,9 @@ Recipe make_recipe(const RecipeOptions& options) {
   if (!options.keep.empty()) {
     recipe.keep = options.keep;
   }
+  if (!options.include.empty()) {
+    recipe.include = options.include;
+  }
   if (options.compat) {
     recipe.compat = compat_from_name(*options.compat);
   }
@@ -164,6 +182,7 @@ Recipe make_recipe(const RecipeOptions& options) {
     recipe.max_shard_bytes = parse_size(*options.max_shard_size);
   }
   recipe.allow_unknown = recipe.allow_unknown || options.allow_unknown;
+  recipe.untie = recipe.untie || options.untie;
   if (recipe.compat == Compat::kSeed) {
     fix_for_seed(options, recipe);
   }

@@ -23,10 +23,12 @@ struct RecipeOptions {
   std::optional<std::string> scale_rule;
   std::optional<std::string> fold_scales;
   std::vector<std::string> keep;
+  std::vector<std::string> include;
   std::optional<std::string> compat;
   std::optional<std::string> architecture;
   std::optional<std::string> max_shard_size;
   bool allow_unknown = false;
+  bool untie = false;
 };
 
 // Registers the options on `command`; the returned object is filled when the command line is

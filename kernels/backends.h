@@ -22,9 +22,7 @@ std::optional<MatrixPosition> decode_to_float(DType dtype,
 std::optional<MatrixPosition> encode_from_float(ConstFloatMatrix values,
                                                 DType dtype,
                                                 std::span<std::byte> stored);
-void scale_matrix(FloatMatrix values,
-                  std::span<const float> column_factors,
-                  std::span<const float> row_divisors);
+void scale_matrix(FloatMatrix values, const MatrixFactors& factors);
 void mx_quantize(const MxSpec& spec,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
@@ -52,10 +50,7 @@ std::optional<MatrixPosition> encode_from_float(Isa isa,
                                                 ConstFloatMatrix values,
                                                 DType dtype,
                                                 std::span<std::byte> stored);
-void scale_matrix(Isa isa,
-                  FloatMatrix values,
-                  std::span<const float> column_factors,
-                  std::span<const float> row_divisors);
+void scale_matrix(Isa isa, FloatMatrix values, const MatrixFactors& factors);
 void mx_quantize(Isa isa,
                  const MxSpec& spec,
                  ConstFloatMatrix values,

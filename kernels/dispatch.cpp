@@ -61,18 +61,19 @@ std::optional<MatrixPosition> encode_from_float(const Context& context,
                                : cpu::encode_from_float(context.isa, values, dtype, stored);
 }
 
-void scale_matrix(const Context& context,
-                  FloatMatrix values,
-                  std::span<const float> column_factors,
-                  std::span<const float> row_divisors) {
-  check_invariant(column_factors.empty() || column_factors.size() == values.cols,
-                  "there must be one column factor for each column");
-  check_invariant(row_divisors.empty() || row_divisors.size() == values.rows,
-                  "there must be one row divisor for each row");
+void scale_matrix(const Context& context, FloatMatrix values, const MatrixFactors& factors) {
+  for (const std::span<const float> side : {factors.columns, factors.column_divisors}) {
+    check_invariant(side.empty() || side.size() == values.cols,
+                    "there must be one factor for each column");
+  }
+  for (const std::span<const float> side : {factors.rows, factors.row_divisors}) {
+    check_invariant(side.empty() || side.size() == values.rows,
+                    "there must be one factor for each row");
+  }
   if (is_reference(context)) {
-    reference::scale_matrix(values, column_factors, row_divisors);
+    reference::scale_matrix(values, factors);
   } else {
-    cpu::scale_matrix(context.isa, values, column_factors, row_divisors);
+    cpu::scale_matrix(context.isa, values, factors);
   }
 }
 

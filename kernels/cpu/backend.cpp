@@ -56,15 +56,17 @@ std::optional<MatrixPosition> encode_from_float(Isa isa,
   return reference::encode_from_float(values, dtype, stored);
 }
 
-void scale_matrix(Isa isa,
-                  FloatMatrix values,
-                  std::span<const float> column_factors,
-                  std::span<const float> row_divisors) {
+void scale_matrix(Isa isa, FloatMatrix values, const MatrixFactors& factors) {
+  const auto pointer = [](std::span<const float> side) {
+    return side.empty() ? nullptr : side.data();
+  };
   entries(isa).scale_rows({values.data,
                            values.rows,
                            values.cols,
-                           column_factors.empty() ? nullptr : column_factors.data(),
-                           row_divisors.empty() ? nullptr : row_divisors.data()});
+                           pointer(factors.columns),
+                           pointer(factors.rows),
+                           pointer(factors.column_divisors),
+                           pointer(factors.row_divisors)});
 }
 
 void mx_quantize(Isa isa,

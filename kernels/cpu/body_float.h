@@ -98,6 +98,17 @@ template <std::size_t W>
         row[c] *= task.column_factors[c];
       }
     }
+    if (task.row_factors != nullptr) {
+      const float factor = task.row_factors[r];
+      for (std::size_t c = 0; c < task.cols; ++c) {
+        row[c] *= factor;
+      }
+    }
+    if (task.column_divisors != nullptr) {
+      for (std::size_t c = 0; c < task.cols; ++c) {
+        row[c] /= task.column_divisors[c];
+      }
+    }
     if (task.row_divisors != nullptr) {
       const float divisor = task.row_divisors[r];
       for (std::size_t c = 0; c < task.cols; ++c) {

@@ -45,7 +45,10 @@ struct ScaleTask {
   float* values;
   std::size_t rows;
   std::size_t cols;
+  // Null: that side stays as it is.
   const float* column_factors;
+  const float* row_factors;
+  const float* column_divisors;
   const float* row_divisors;
 };
 

@@ -2,17 +2,21 @@
 
 namespace quantmill::reference {
 
-void scale_matrix(FloatMatrix values,
-                  std::span<const float> column_factors,
-                  std::span<const float> row_divisors) {
+void scale_matrix(FloatMatrix values, const MatrixFactors& factors) {
   for (std::size_t r = 0; r < values.rows; ++r) {
     const std::span<float> row = values.row(r);
     for (std::size_t c = 0; c < values.cols; ++c) {
-      if (!column_factors.empty()) {
-        row[c] *= column_factors[c];
+      if (!factors.columns.empty()) {
+        row[c] *= factors.columns[c];
       }
-      if (!row_divisors.empty()) {
-        row[c] /= row_divisors[r];
+      if (!factors.rows.empty()) {
+        row[c] *= factors.rows[r];
+      }
+      if (!factors.column_divisors.empty()) {
+        row[c] /= factors.column_divisors[c];
+      }
+      if (!factors.row_divisors.empty()) {
+        row[c] /= factors.row_divisors[r];
       }
     }
   }

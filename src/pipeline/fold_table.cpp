@@ -1,5 +1,7 @@
 #include "pipeline/fold_table.h"
 
+#include <unordered_map>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -10,30 +12,28 @@
 namespace quantmill {
 namespace {
 
+// Type in the output of each norm that is folded, by tensor of the architecture.
+using StoredNorms = std::unordered_map<std::size_t, DType>;
+
 ActivationFold fold_activation(const Context& context,
                                const Checkpoint& checkpoint,
                                const Plan& plan,
+                               const StoredNorms& stored_norms,
                                const Activation& activation,
                                const std::vector<float>& s) {
-  ActivationFold fold;
-  std::vector<float> effective_s = s;
+  ActivationFold fold{s, {}};
   const Producer& producer = *activation.producer;
-  if (producer.kind == ProducerKind::kLinearRows) {
-    fold.row_divisors = s;
-  } else {
-    NormFold norm = fold_norm(context,
-                              read_floats(context, checkpoint, producer.tensor),
-                              s,
-                              producer.kind == ProducerKind::kNormPlusOne,
-                              plan.tensors[producer.tensor].stored);
+  if (producer.kind != ProducerKind::kLinearRows) {
+    NormFold norm =
+        fold_norm(context,
+                  read_floats(context, checkpoint, plan.architecture.tensors[producer.tensor]),
+                  s,
+                  producer.kind == ProducerKind::kNormPlusOne,
+                  stored_norms.at(producer.tensor));
     fold.norm_weight = std::move(norm.weight);
     if (plan.recipe.compat != Compat::kSeed) {
-      effective_s = std::move(norm.effective_s);
+      fold.s = std::move(norm.effective_s);
     }
-  }
-  fold.column_factors.resize(activation.columns.num_columns());
-  for (std::size_t column = 0; column < fold.column_factors.size(); ++column) {
-    fold.column_factors[column] = effective_s[activation.columns.channel_of(column)];
   }
   return fold;
 }
@@ -42,8 +42,9 @@ ActivationFold fold_activation(const Context& context,
 
 std::vector<float> read_floats(const Context& context,
                                const Checkpoint& checkpoint,
-                               std::size_t tensor) {
-  const SourceTensor& source = checkpoint.tensors()[tensor];
+                               const ModelTensor& tensor) {
+  const SourceTensor& source = checkpoint.tensors()[tensor.stored];
+  check_invariant(!tensor.slice, "only whole tensors are read at once");
   std::vector<std::byte> bytes(source.entry.size_bytes());
   checkpoint.read(source, 0, bytes);
   std::vector<float> values(source.entry.num_elements());
@@ -60,6 +61,37 @@ std::vector<float> read_floats(const Context& context,
   return values;
 }
 
+TensorFactors factors_of(const Plan& plan,
+                         const std::vector<ActivationFold>& folds,
+                         std::size_t tensor) {
+  const ModelTensor& model = plan.architecture.tensors[tensor];
+  const bool is_linear = model.role == TensorRole::kLinear;
+  TensorFactors factors;
+  for (const std::size_t index : plan.folds[tensor].columns) {
+    const std::vector<float>& s = folds[index].s;
+    const ColumnMap& columns = plan.architecture.activations[index].columns;
+    if (s.empty()) {
+      continue;
+    }
+    factors.columns.resize(model.in_features(), 1.0F);
+    for (std::size_t column = columns.start; column < columns.end(); ++column) {
+      factors.columns[column] = s[columns.channel_of(column)];
+    }
+  }
+  for (const std::size_t index : plan.folds[tensor].rows) {
+    const std::vector<float>& s = folds[index].s;
+    const RowRange& rows = plan.architecture.activations[index].producer->rows;
+    if (s.empty()) {
+      continue;
+    }
+    factors.row_divisors.resize(is_linear ? model.out_features() : model.num_elements(), 1.0F);
+    for (std::size_t channel = 0; channel < s.size(); ++channel) {
+      factors.row_divisors[rows.row(channel)] = s[channel];
+    }
+  }
+  return factors;
+}
+
 std::vector<ActivationFold> make_fold_table(const Context& context,
                                             const Checkpoint& checkpoint,
                                             const Plan& plan,
@@ -67,6 +99,12 @@ std::vector<ActivationFold> make_fold_table(const Context& context,
   std::vector<ActivationFold> table(plan.architecture.activations.size());
   if (plan.recipe.scaling == Scaling::kNone || plan.recipe.fold_scales == FoldScales::kOff) {
     return table;
+  }
+  StoredNorms stored_norms;
+  for (const TensorWork& work : plan.tensors) {
+    if (work.action == Action::kFoldNorm) {
+      stored_norms.emplace(work.tensor, work.stored);
+    }
   }
   for (const FoldGroup& group : plan.architecture.fold_groups) {
     if (!group.no_fold_reason.empty()) {
@@ -87,8 +125,12 @@ std::vector<ActivationFold> make_fold_table(const Context& context,
       continue;
     }
     for (const std::size_t index : group.activations) {
-      table[index] = fold_activation(
-          context, checkpoint, plan, plan.architecture.activations[index], found->second.s);
+      table[index] = fold_activation(context,
+                                     checkpoint,
+                                     plan,
+                                     stored_norms,
+                                     plan.architecture.activations[index],
+                                     found->second.s);
     }
   }
   return table;

@@ -13,10 +13,8 @@ namespace quantmill {
 
 // Of one activation; all empty if it is not scaled.
 struct ActivationFold {
-  std::vector<float> column_factors;  // one per column of its readers
-  std::vector<float> row_divisors;    // one per row of its producer
-  std::vector<float>
-      norm_weight;  // its producer's new weight, if that is a norm, exact in the stored type
+  std::vector<float> s;            // one per channel: readers are multiplied, producers divided
+  std::vector<float> norm_weight;  // of a norm that is its producer: exact in the stored type
 };
 
 // One per activation of the architecture.
@@ -31,9 +29,20 @@ std::vector<ActivationFold> make_fold_table(const Context& context,
                                             const Plan& plan,
                                             const ScaleTable& scales);
 
+// What a tensor of the architecture is scaled by: a linear [out, in] has one factor per in feature
+// and one divisor per out feature, a vector one divisor per element. Empty where nothing is done.
+struct TensorFactors {
+  std::vector<float> columns;
+  std::vector<float> row_divisors;
+};
+
+TensorFactors factors_of(const Plan& plan,
+                         const std::vector<ActivationFold>& folds,
+                         std::size_t tensor);
+
 // A whole tensor as float (norms, biases). kInput naming it if it has NaN or infinity.
 std::vector<float> read_floats(const Context& context,
                                const Checkpoint& checkpoint,
-                               std::size_t tensor);
+                               const ModelTensor& tensor);
 
 }  // namespace quantmill

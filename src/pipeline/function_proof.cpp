@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "kernels/convert.h"
+#include "pipeline/weight_rows.h"
 
 namespace quantmill {
 namespace {
@@ -20,6 +21,25 @@ struct Edge {
   std::size_t reader = 0;
 };
 
+// The folds with each group's s as it was chosen, in place of what was made of it.
+std::vector<ActivationFold> exact_folds(const Plan& plan,
+                                        const ScaleTable& scales,
+                                        std::vector<ActivationFold> folds) {
+  for (const FoldGroup& group : plan.architecture.fold_groups) {
+    const auto found = scales.find(group.name);
+    for (const std::size_t activation : group.activations) {
+      if (found != scales.end() && !folds[activation].s.empty()) {
+        folds[activation].s = found->second.s;
+      }
+    }
+  }
+  return folds;
+}
+
+double at_or_one(const std::vector<float>& values, std::size_t index) {
+  return values.empty() ? 1 : double{values[index]};
+}
+
 class EdgeProver {
  public:
   EdgeProver(const Context& context,
@@ -28,106 +48,82 @@ class EdgeProver {
              const ScaleTable& scales,
              const std::vector<ActivationFold>& folds,
              const ResolvedArchitecture& truth)
-      : context_(context), source_(source), plan_(plan), folds_(folds), truth_(truth) {
-    // s of each activation of the plan, empty where it is not scaled.
-    activation_s_.resize(plan.architecture.activations.size());
-    for (const FoldGroup& group : plan.architecture.fold_groups) {
-      const auto found = scales.find(group.name);
-      for (const std::size_t activation : group.activations) {
-        if (found != scales.end() && !folds[activation].column_factors.empty()) {
-          activation_s_[activation] = found->second.s;
-        }
-      }
-    }
-  }
+      : context_(context),
+        source_(source),
+        plan_(plan),
+        folds_(folds),
+        exact_folds_(exact_folds(plan, scales, folds)),
+        truth_(truth) {}
 
   EdgeProof prove(const Edge& edge) const {
     const Activation& activation = truth_.activations[edge.activation];
-    const std::size_t cols = activation.columns.num_columns();
+    const ColumnMap& columns = activation.columns;
     // Differs per edge, not per run: the proof gives the same numbers every time.
     std::mt19937_64 random(edge.activation * 1000003 + edge.reader);
-    std::vector<double> input(cols);
-    for (double& value : input) {
-      value = std::normal_distribution<double>()(random);
-    }
-    const std::vector<double> gain = producer_gain(activation);
-    for (std::size_t column = 0; column < cols; ++column) {
-      input[column] *= gain[activation.columns.channel_of(column)];
-    }
-    std::vector<double> exact(cols);
-    std::vector<double> stored(cols);
-    for (std::size_t column = 0; column < cols; ++column) {
-      const std::size_t channel = activation.columns.channel_of(column);
-      const Ratios produced = producer_ratio(activation, channel, gain[channel]);
-      const Ratios read = reader_ratio(edge.reader, column);
-      exact[column] = input[column] * produced.exact * read.exact;
-      stored[column] = input[column] * produced.stored * read.stored;
+    const Ratios produced = producer_ratios(activation);
+    const std::vector<float> read = factors_of(plan_, folds_, edge.reader).columns;
+    const std::vector<float> read_exact = factors_of(plan_, exact_folds_, edge.reader).columns;
+    // Columns that other activations feed see nothing here.
+    std::vector<double> input(activation.reader_columns);
+    std::vector<double> exact(activation.reader_columns);
+    std::vector<double> stored(activation.reader_columns);
+    for (std::size_t column = columns.start; column < columns.end(); ++column) {
+      const std::size_t channel = columns.channel_of(column);
+      input[column] = std::normal_distribution<double>()(random) * produced.gain[channel];
+      exact[column] = input[column] * produced.exact[channel] * at_or_one(read_exact, column);
+      stored[column] = input[column] * produced.stored[channel] * at_or_one(read, column);
     }
     EdgeProof proof{activation.name, truth_.tensors[edge.reader].name, 0, 0};
-    compare(edge.reader, input, exact, stored, proof);
+    compare(truth_.tensors[edge.reader], input, exact, stored, proof);
     return proof;
   }
 
  private:
+  // Of a producer, per channel.
   struct Ratios {
-    double exact = 1;
-    double stored = 1;
+    std::vector<double> gain;    // what the source multiplies by: a norm's weight, or 1
+    std::vector<double> exact;   // what the plan did to it, relative to the source
+    std::vector<double> stored;  // the same as it is stored
   };
 
-  // What the source's producer multiplies each channel by: a norm's weight; 1 for anything else.
-  std::vector<double> producer_gain(const Activation& activation) const {
-    std::vector<double> gain(activation.columns.num_channels(), 1.0);
-    if (!activation.producer || activation.producer->kind == ProducerKind::kLinearRows) {
-      return gain;
-    }
-    const double offset = activation.producer->kind == ProducerKind::kNormPlusOne ? 1 : 0;
-    const std::vector<float> weight = read_floats(context_, source_, activation.producer->tensor);
-    for (std::size_t channel = 0; channel < gain.size(); ++channel) {
-      gain[channel] = offset + double{weight[channel]};
-    }
-    return gain;
-  }
-
-  // What the plan did to one channel of the producer, relative to the source.
-  Ratios producer_ratio(const Activation& activation, std::size_t channel, double old_gain) const {
+  Ratios producer_ratios(const Activation& activation) const {
+    const std::vector<double> ones(activation.columns.num_channels(), 1.0);
+    Ratios ratios{ones, ones, ones};
     if (!activation.producer) {
-      return {};
+      return ratios;
     }
-    const std::size_t tensor = activation.producer->tensor;
-    const auto scaled_by = plan_.tensors[tensor].row_activation;
-    if (!scaled_by || activation_s_[*scaled_by].empty()) {
-      return {};
+    const Producer& producer = *activation.producer;
+    const bool is_norm = producer.kind != ProducerKind::kLinearRows;
+    const double offset = producer.kind == ProducerKind::kNormPlusOne ? 1 : 0;
+    std::vector<float> weight;
+    if (is_norm) {
+      weight = read_floats(context_, source_, truth_.tensors[producer.tensor]);
     }
-    const double s = activation_s_[*scaled_by][channel];
-    if (activation.producer->kind == ProducerKind::kLinearRows) {
-      return {1 / s, 1 / double{folds_[*scaled_by].row_divisors[channel]}};
+    const std::vector<std::size_t>& folded_by = plan_.folds[producer.tensor].rows;
+    const std::vector<float> exact = factors_of(plan_, exact_folds_, producer.tensor).row_divisors;
+    const std::vector<float> stored = factors_of(plan_, folds_, producer.tensor).row_divisors;
+    for (std::size_t channel = 0; channel < ones.size(); ++channel) {
+      const std::size_t row = producer.rows.row(channel);
+      ratios.gain[channel] = is_norm ? offset + double{weight[row]} : 1;
+      ratios.exact[channel] = 1 / at_or_one(exact, row);
+      ratios.stored[channel] = 1 / at_or_one(stored, row);
+      if (is_norm && !stored.empty() && ratios.gain[channel] != 0) {
+        const double new_gain = offset + double{folds_[folded_by.front()].norm_weight[row]};
+        ratios.stored[channel] = new_gain / ratios.gain[channel];
+      }
     }
-    const double offset = activation.producer->kind == ProducerKind::kNormPlusOne ? 1 : 0;
-    const double new_gain = offset + double{folds_[*scaled_by].norm_weight[channel]};
-    return {1 / s, old_gain == 0 ? 1 / s : new_gain / old_gain};
-  }
-
-  Ratios reader_ratio(std::size_t tensor, std::size_t column) const {
-    const auto scaled_by = plan_.tensors[tensor].column_activation;
-    if (!scaled_by || activation_s_[*scaled_by].empty()) {
-      return {};
-    }
-    const std::size_t channel =
-        plan_.architecture.activations[*scaled_by].columns.channel_of(column);
-    return {activation_s_[*scaled_by][channel], folds_[*scaled_by].column_factors[column]};
+    return ratios;
   }
 
   // W times the three inputs, row by row.
-  void compare(std::size_t tensor,
+  void compare(const ModelTensor& tensor,
                const std::vector<double>& input,
                const std::vector<double>& exact,
                const std::vector<double>& stored,
                EdgeProof& proof) const {
-    const SourceTensor& source = source_.tensors()[tensor];
     const std::size_t cols = input.size();
-    const std::size_t rows = source.entry.num_elements() / cols;
+    const std::size_t rows = tensor.out_features();
     const std::size_t rows_read = std::max<std::size_t>(1, kRowsElements / cols);
-    const std::size_t row_bytes = cols * dtype_bits(source.entry.dtype) / 8;
     std::vector<std::byte> bytes;
     std::vector<float> values;
     double norm = 0;
@@ -135,11 +131,13 @@ class EdgeProver {
     double stored_error = 0;
     for (std::size_t begin = 0; begin < rows; begin += rows_read) {
       const std::size_t now = std::min(rows_read, rows - begin);
-      bytes.resize(now * row_bytes);
+      bytes.resize(now * row_bytes(source_, tensor));
       values.resize(now * cols);
-      source_.read(source, begin * row_bytes, bytes);
-      (void)decode_to_float(
-          context_, source.entry.dtype, bytes, FloatMatrix{values.data(), now, cols});
+      read_rows(source_, tensor, all_rows(tensor), begin, 1, bytes);
+      (void)decode_to_float(context_,
+                            source_.tensors()[tensor.stored].entry.dtype,
+                            bytes,
+                            FloatMatrix{values.data(), now, cols});
       for (std::size_t row = 0; row < now; ++row) {
         double before = 0;
         double after = 0;
@@ -163,8 +161,8 @@ class EdgeProver {
   const Checkpoint& source_;
   const Plan& plan_;
   const std::vector<ActivationFold>& folds_;
+  const std::vector<ActivationFold> exact_folds_;
   const ResolvedArchitecture& truth_;
-  std::vector<std::vector<float>> activation_s_;
 };
 
 }  // namespace

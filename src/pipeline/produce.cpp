@@ -9,6 +9,7 @@
 #include "kernels/convert.h"
 #include "kernels/mx.h"
 #include "kernels/scale.h"
+#include "pipeline/weight_rows.h"
 
 namespace quantmill {
 namespace {
@@ -32,6 +33,10 @@ std::uint64_t row_buffer_bytes(const TensorWork& work, DType source) {
   return work.cols * (dtype_bits(source) + dtype_bits(work.stored)) / 8;
 }
 
+DType source_dtype(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
+  return checkpoint.tensors()[plan.architecture.tensors[work.tensor].stored].entry.dtype;
+}
+
 }  // namespace
 
 RowProducer::RowProducer(const Context& context,
@@ -49,8 +54,9 @@ std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan, const Checkpo
   std::uint64_t widest = 1 << 16;
   for (const TensorWork& work : plan.tensors) {
     if (work.action != Action::kCopy) {
-      const DType source = checkpoint.tensors()[work.source].entry.dtype;
-      widest = std::max(widest, row_buffer_bytes(work, source) + 2 * sizeof(float) * work.cols);
+      widest = std::max(widest,
+                        row_buffer_bytes(work, source_dtype(checkpoint, plan, work)) +
+                            2 * sizeof(float) * work.cols);
     }
   }
   return widest;
@@ -76,16 +82,16 @@ void RowProducer::copy(const WriteTask& task, const Emit& emit) {
   const std::uint64_t piece = std::max<std::uint64_t>(1, buffer_bytes_);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += piece) {
     stored_.resize(std::min(piece, task.end - begin));
-    checkpoint_.read(checkpoint_.tensors()[work.source], begin, stored_);
+    read_stored(checkpoint_, plan_.architecture.tensors[work.tensor], begin, stored_);
     emit(work.weight.shard, work.weight.file_offset + begin, stored_);
   }
 }
 
 void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
   const TensorWork& work = plan_.tensors[task.tensor];
-  std::vector<float> weight = folds_[*work.row_activation].norm_weight;
+  std::vector<float> weight = folds_[plan_.folds[work.tensor].rows.front()].norm_weight;
   if (weight.empty()) {
-    weight = read_floats(context_, checkpoint_, work.source);
+    weight = read_floats(context_, checkpoint_, plan_.architecture.tensors[work.tensor]);
   }
   encoded_.resize(weight.size() * dtype_bits(work.stored) / 8);
   (void)encode_from_float(
@@ -95,7 +101,8 @@ void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
 
 void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
   const TensorWork& work = plan_.tensors[task.tensor];
-  const DType source = checkpoint_.tensors()[work.source].entry.dtype;
+  const DType source = source_dtype(checkpoint_, plan_, work);
+  choose_factors(work);
   const std::uint64_t weight_row_bytes = work.rows == 0 ? 0 : work.weight.size_bytes / work.rows;
   const std::uint64_t rows_held = std::max<std::uint64_t>(
       1, buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(work, source)));
@@ -116,10 +123,15 @@ void RowProducer::encode(const TensorWork& work,
                          std::uint64_t begin,
                          std::uint64_t rows,
                          ErrorSums& errors) {
-  const SourceTensor& source = checkpoint_.tensors()[work.source];
-  const std::uint64_t source_row_bytes = work.cols * dtype_bits(source.entry.dtype) / 8;
+  const ModelTensor& tensor = plan_.architecture.tensors[work.tensor];
+  const DType source = source_dtype(checkpoint_, plan_, work);
+  const std::uint64_t source_row_bytes = work.cols * dtype_bits(source) / 8;
   stored_.resize(rows * source_row_bytes);
-  checkpoint_.read(source, begin * source_row_bytes, stored_);
+  if (work.is_quantized()) {
+    read_rows(checkpoint_, tensor, work.source_rows, begin, 1, stored_);
+  } else {
+    read_stored(checkpoint_, tensor, begin * source_row_bytes, stored_);
+  }
   const std::uint64_t weight_row_bytes = work.weight.size_bytes / work.rows;
   const std::uint64_t scale_row_bytes = work.scales ? work.cols / kMxBlock : 0;
   encoded_.resize(rows * weight_row_bytes);
@@ -132,14 +144,14 @@ void RowProducer::encode(const TensorWork& work,
     const FloatMatrix values{values_.data(), now, work.cols};
     const auto bytes = std::span<const std::byte>(stored_).subspan(done * source_row_bytes,
                                                                    now * source_row_bytes);
-    if (const auto bad = decode_to_float(context_, source.entry.dtype, bytes, values)) {
+    if (const auto bad = decode_to_float(context_, source, bytes, values)) {
       throw Error(
           ErrorCode::kInput,
           fmt::format(
               "tensor {}: row {}, column {} is {}; a damaged weight can't be quantized or folded. "
               "Fetch the checkpoint again, or leave the tensor as it is with --keep and "
               "--fold-scales off",
-              source.entry.name,
+              work.name,
               begin + done + bad->row,
               bad->col,
               values.row(bad->row)[bad->col]));
@@ -154,7 +166,7 @@ void RowProducer::encode(const TensorWork& work,
             fmt::format(
                 "tensor {}: row {}, column {}: {} is beyond the range of {} after folding; use "
                 "--fold-scales off or another --scheme",
-                source.entry.name,
+                work.name,
                 begin + done + lost->row,
                 lost->col,
                 values.row(lost->row)[lost->col],
@@ -171,18 +183,38 @@ void RowProducer::encode(const TensorWork& work,
   }
 }
 
-void RowProducer::fold(const TensorWork& work, std::uint64_t first_row, FloatMatrix values) {
-  const bool seed = plan_.recipe.compat == Compat::kSeed;
-  if (work.column_activation && !folds_[*work.column_activation].column_factors.empty()) {
-    scale_matrix(context_, values, folds_[*work.column_activation].column_factors, {});
-    if (seed) {
-      round_to_bf16(values);
-    }
+void RowProducer::choose_factors(const TensorWork& work) {
+  if (factors_of_ != work.tensor) {
+    factors_of_ = work.tensor;
+    factors_ = factors_of(plan_, folds_, work.tensor);
   }
-  if (work.row_activation && !folds_[*work.row_activation].row_divisors.empty()) {
-    const std::span<const float> divisors(folds_[*work.row_activation].row_divisors);
-    scale_matrix(context_, values, {}, divisors.subspan(first_row, values.rows));
-    if (seed) {
+}
+
+void RowProducer::fold(const TensorWork& work, std::uint64_t first_row, FloatMatrix values) {
+  if (factors_.columns.empty() && factors_.row_divisors.empty()) {
+    return;
+  }
+  const std::span<const float> columns(factors_.columns);
+  const std::span<const float> divisors(factors_.row_divisors);
+  if (plan_.architecture.tensors[work.tensor].transposed && !work.is_quantized()) {
+    scale_matrix(context_,
+                 values,
+                 {.rows = columns.empty() ? columns : columns.subspan(first_row, values.rows),
+                  .column_divisors = divisors});
+    return;
+  }
+  row_divisors_.clear();
+  for (std::uint64_t row = first_row; !divisors.empty() && row < first_row + values.rows; ++row) {
+    row_divisors_.push_back(divisors[work.is_quantized() ? work.source_rows.row(row) : row]);
+  }
+  if (plan_.recipe.compat != Compat::kSeed) {
+    scale_matrix(context_, values, {.columns = columns, .row_divisors = row_divisors_});
+    return;
+  }
+  for (const MatrixFactors& side :
+       {MatrixFactors{.columns = columns}, MatrixFactors{.row_divisors = row_divisors_}}) {
+    if (!side.columns.empty() || !side.row_divisors.empty()) {
+      scale_matrix(context_, values, side);
       round_to_bf16(values);
     }
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,8 @@ class RowProducer {
   void fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors);
   // Fills encoded_ and scales_ with `rows` rows from `begin`.
   void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t rows, ErrorSums& errors);
+  // Fills factors_ for the tensor that is worked on.
+  void choose_factors(const TensorWork& work);
   // Scales rows of a matrix, the first of which is `first_row`, as the plan says.
   void fold(const TensorWork& work, std::uint64_t first_row, FloatMatrix values);
   void round_to_bf16(FloatMatrix values);
@@ -54,6 +57,9 @@ class RowProducer {
   const Plan& plan_;
   const std::vector<ActivationFold>& folds_;
   std::uint64_t buffer_bytes_;
+  std::optional<std::size_t> factors_of_;  // the tensor that factors_ are for
+  TensorFactors factors_;
+  std::vector<float> row_divisors_;   // of the rows that are worked on
   std::vector<std::byte> stored_;     // as read
   std::vector<float> values_;         // decoded and folded
   std::vector<float> restored_;       // what the codes stand for

@@ -56,9 +56,8 @@ Statistics statistics_for(const Team& team,
   }
   PartitionOf partition;
   team.world.collectively([&] {
-    partition = partition_rule(options.recipe.architecture.empty()
-                                   ? find_architecture(checkpoint.config_text())
-                                   : load_architecture(options.recipe.architecture));
+    partition =
+        partition_rule(choose_architecture(options.recipe.architecture, checkpoint.config_text()));
   });
   return load_statistics(team.world, *options.statistics, partition);
 }

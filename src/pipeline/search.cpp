@@ -12,6 +12,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/mx.h"
+#include "pipeline/weight_rows.h"
 #include "quant/awq.h"
 
 namespace quantmill {
@@ -62,20 +63,22 @@ class TaskEvaluator {
         cache_(candidates) {}
 
   void evaluate(const SearchTask& task, std::span<double> sums) {
-    const TensorWork& work = plan_.tensors[task.tensor];
+    const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
     const Activation& activation = plan_.architecture.activations[task.activation];
+    const std::uint64_t cols = activation.columns.num_columns();
     expand(activation, cache_.of(task.group));
-    const std::uint64_t rows_read = std::max<std::uint64_t>(1, kWorkElements / work.cols);
+    const std::uint64_t rows_read = std::max<std::uint64_t>(1, kWorkElements / cols);
     std::uint64_t row = task.begin;
     while (row < task.end) {
       const std::uint64_t left = (task.end - row + task.step - 1) / task.step;
       const std::uint64_t rows = std::min(rows_read, left);
-      read_rows(work, row, rows, task.step);
+      decode_rows(tensor, row, rows, task.step);
+      keep_columns(activation.columns, rows, tensor.in_features());
       mx_error_curve(context_,
                      spec(),
-                     ConstFloatMatrix(values_.data(), rows, work.cols),
+                     ConstFloatMatrix(values_.data(), rows, cols),
                      importance_,
-                     ConstFloatMatrix(candidates_.data(), sums.size(), work.cols),
+                     ConstFloatMatrix(candidates_.data(), sums.size(), cols),
                      sums);
       row += rows * task.step;
     }
@@ -92,47 +95,49 @@ class TaskEvaluator {
   // Candidates and importance per column of the activation's readers.
   void expand(const Activation& activation, const std::vector<std::vector<float>>& candidates) {
     const std::vector<double>& absmean = statistics_.at(activation.statistics).absmean;
+    const ColumnMap& columns = activation.columns;
     importance_.clear();
-    for (const double mean : absmean) {
-      importance_.push_back(std::max(static_cast<float>(mean), kSmallestMean));
+    for (std::size_t column = columns.start; column < columns.end(); ++column) {
+      importance_.push_back(std::max(static_cast<float>(absmean[column]), kSmallestMean));
     }
     candidates_.clear();
     for (const std::vector<float>& candidate : candidates) {
-      for (std::size_t column = 0; column < absmean.size(); ++column) {
-        candidates_.push_back(candidate[activation.columns.channel_of(column)]);
+      for (std::size_t column = columns.start; column < columns.end(); ++column) {
+        candidates_.push_back(candidate[columns.channel_of(column)]);
       }
     }
   }
 
-  void read_rows(const TensorWork& work,
-                 std::uint64_t first,
-                 std::uint64_t rows,
-                 std::uint64_t step) {
-    const SourceTensor& source = checkpoint_.tensors()[work.source];
-    const std::uint64_t row_bytes = work.cols * dtype_bits(source.entry.dtype) / 8;
-    stored_.resize(rows * row_bytes);
-    if (step == 1) {
-      checkpoint_.read(source, first * row_bytes, stored_);
-    } else {
-      for (std::uint64_t i = 0; i < rows; ++i) {
-        checkpoint_.read(source,
-                         (first + i * step) * row_bytes,
-                         std::span(stored_).subspan(i * row_bytes, row_bytes));
-      }
-    }
-    values_.resize(rows * work.cols);
-    const auto bad = decode_to_float(
-        context_, source.entry.dtype, stored_, FloatMatrix{values_.data(), rows, work.cols});
+  void decode_rows(const ModelTensor& tensor,
+                   std::uint64_t first,
+                   std::uint64_t rows,
+                   std::uint64_t step) {
+    const std::uint64_t cols = tensor.in_features();
+    stored_.resize(rows * row_bytes(checkpoint_, tensor));
+    read_rows(checkpoint_, tensor, all_rows(tensor), first, step, stored_);
+    values_.resize(rows * cols);
+    const auto bad = decode_to_float(context_,
+                                     checkpoint_.tensors()[tensor.stored].entry.dtype,
+                                     stored_,
+                                     FloatMatrix{values_.data(), rows, cols});
     if (bad) {
       throw Error(
           ErrorCode::kInput,
           fmt::format(
               "tensor {}: row {}, column {} is {}; a damaged weight can't be quantized. Fetch the "
               "checkpoint again, or leave the tensor as it is with --keep",
-              source.entry.name,
+              tensor.name,
               first + bad->row * step,
               bad->col,
-              values_[bad->row * work.cols + bad->col]));
+              values_[bad->row * cols + bad->col]));
+    }
+  }
+
+  // Leaves in values_ [rows, cols] only the columns of one activation.
+  void keep_columns(const ColumnMap& columns, std::uint64_t rows, std::uint64_t cols) {
+    const std::size_t width = columns.num_columns();
+    for (std::uint64_t row = 0; width < cols && row < rows; ++row) {
+      std::copy_n(&values_[row * cols + columns.start], width, &values_[row * width]);
     }
   }
 

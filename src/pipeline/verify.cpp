@@ -176,7 +176,7 @@ void verify_bytes(const Context& context,
       if (std::memcmp(found.data(), wanted.data(), wanted.size()) != 0) {
         findings.add(fmt::format(
             "tensor {}: bytes differ from what the source and the recipe give, in the {} from {}",
-            source.tensors()[task.tensor].entry.name,
+            plan.tensors[task.tensor].name,
             plan.tensors[task.tensor].action == Action::kCopy ? "bytes" : "rows",
             task.begin));
       }

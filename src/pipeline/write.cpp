@@ -142,9 +142,7 @@ std::vector<double> earlier_sums(const Team& team, const Plan& plan, const JobJo
   return sums;
 }
 
-std::vector<TensorError> tensor_errors(const Checkpoint& checkpoint,
-                                       const Plan& plan,
-                                       std::span<const double> sums) {
+std::vector<TensorError> tensor_errors(const Plan& plan, std::span<const double> sums) {
   std::vector<ErrorSums> by_tensor(plan.tensors.size());
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
     ErrorSums& tensor = by_tensor[plan.write_tasks[task].tensor];
@@ -154,7 +152,7 @@ std::vector<TensorError> tensor_errors(const Checkpoint& checkpoint,
   std::vector<TensorError> errors;
   for (std::size_t tensor = 0; tensor < plan.tensors.size(); ++tensor) {
     if (plan.tensors[tensor].is_quantized()) {
-      errors.push_back({checkpoint.tensors()[tensor].entry.name, by_tensor[tensor].relative()});
+      errors.push_back({plan.tensors[tensor].name, by_tensor[tensor].relative()});
     }
   }
   return errors;
@@ -213,7 +211,7 @@ WrittenShards write_shards(const Team& team,
   std::string hashes(plan.shards.size() * 32, ' ');
   team.world.collectively([&] { finish_shards(team, plan, node_of, folder, hashes); });
   team.world.sum_disjoint(sums);
-  return {gather_files(team, plan, hashes), tensor_errors(checkpoint, plan, sums)};
+  return {gather_files(team, plan, hashes), tensor_errors(plan, sums)};
 }
 
 }  // namespace quantmill

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -54,14 +56,40 @@ bool matches_any_index(std::string_view pattern, std::string_view name) {
   return name.empty();
 }
 
+// What config.json calls its model, in the order in which the names count.
+std::vector<std::string> names_of_model(const JsonValue& config) {
+  std::vector<std::string> names;
+  const auto add = [&](const JsonValue* name) {
+    if (name != nullptr && name->kind == JsonValue::Kind::kString) {
+      names.push_back(name->text);
+    }
+  };
+  const JsonValue* const classes = config.find("architectures");
+  if (classes != nullptr && !classes->items.empty()) {
+    add(&classes->items.front());
+  }
+  add(config.find("model_type"));
+  for (const JsonValue& section : config.items) {
+    add(section.find("model_type"));
+  }
+  return names;
+}
+
 // Patterns of inputs that are split over ranks, with and without the prefix.
 std::set<std::string> row_patterns(const std::string& architecture_json) {
   const ArchitectureFile file = parse_architecture_file(architecture_json);
   std::set<std::string> patterns;
   for (const ActivationSpec& activation : file.activations) {
-    if (activation.partition == Partition::kRow && !activation.statistics.empty()) {
-      patterns.insert(activation.statistics);
-      patterns.insert(file.optional_prefix + activation.statistics);
+    if (activation.partition != Partition::kRow) {
+      continue;
+    }
+    std::vector<std::string> names = activation.statistics.value_or(activation.readers);
+    names.insert(names.end(), activation.readers.begin(), activation.readers.end());
+    for (const std::string& name : names) {
+      patterns.insert(module_of(name));
+      for (const std::string& prefix : file.prefixes) {
+        patterns.insert(prefix + module_of(name));
+      }
     }
   }
   return patterns;
@@ -80,34 +108,46 @@ PartitionOf rule_for(std::set<std::string> patterns) {
 }  // namespace
 
 std::size_t ColumnMap::channel_of(std::size_t column) const {
-  const std::size_t group = column / (repeats * size);
-  return group * size + column % size;
+  const std::size_t group = (column - start) / (repeats * size);
+  return group * size + (column - start) % size;
+}
+
+std::uint64_t ModelTensor::num_elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
 }
 
 std::string find_architecture(const std::string& config_json) {
   const JsonValue config = parse_json(config_json, "config.json", ErrorCode::kInput);
-  const JsonValue* const names = config.find("architectures");
-  if (names == nullptr || names->items.empty() ||
-      names->items.front().kind != JsonValue::Kind::kString) {
+  const std::vector<std::string> wanted = names_of_model(config);
+  if (wanted.empty()) {
     fail(
         "config.json: \"architectures\" names no model class; say which with --arch NAME or --arch "
         "FILE");
   }
-  const std::string& wanted = names->items.front().text;
+  std::vector<std::pair<std::string, ArchitectureFile>> files;
   std::vector<std::string> known;
   for (const BuiltinArchitecture& builtin : builtin_architectures()) {
-    const ArchitectureFile file = parse_architecture_file(builtin.json);
-    if (std::find(file.match.begin(), file.match.end(), wanted) != file.match.end()) {
-      return builtin.json;
+    files.emplace_back(builtin.json, parse_architecture_file(builtin.json));
+    const std::vector<std::string>& match = files.back().second.match;
+    known.insert(known.end(), match.begin(), match.end());
+  }
+  for (const std::string& name : wanted) {
+    for (const auto& [json, file] : files) {
+      if (std::ranges::find(file.match, name) != file.match.end()) {
+        return json;
+      }
     }
-    known.insert(known.end(), file.match.begin(), file.match.end());
   }
   fail(
       fmt::format("config.json: the architecture {} is not known; known are {}. Another can be "
                   "described in a file "
                   "and given as --arch FILE",
-                  wanted,
+                  wanted.front(),
                   fmt::join(known, ", ")));
+}
+
+std::string choose_architecture(const std::string& name_or_file, const std::string& config_json) {
+  return name_or_file.empty() ? find_architecture(config_json) : load_architecture(name_or_file);
 }
 
 std::string load_architecture(const std::string& name_or_file) {

@@ -29,45 +29,88 @@ enum class TensorRole {
   kOther,   // copied as it is
 };
 
-// A tensor of the checkpoint as the architecture sees it.
+// Some rows of a matrix, in an order of their own: row g * size + i of these is row
+// start + g * stride + i of the matrix, for g < groups and i < size.
+struct RowRange {
+  std::uint64_t start = 0;
+  std::uint64_t groups = 1;
+  std::uint64_t stride = 0;  // unused if there is one group
+  std::uint64_t size = 0;
+
+  [[nodiscard]] std::uint64_t num_rows() const { return groups * size; }
+
+  [[nodiscard]] std::uint64_t row(std::uint64_t index) const {
+    return start + index / size * stride + index % size;
+  }
+
+  bool operator==(const RowRange&) const = default;
+};
+
+// An output tensor that takes rows of a quantized slice.
+struct WrittenSlice {
+  std::string name;
+  RowRange rows;
+};
+
+// A tensor of the checkpoint as the architecture sees it, or one slice of it along its first
+// dimension (an expert of many that are stored as one).
 struct ModelTensor {
-  std::string name;  // as in the checkpoint
+  std::string name;  // as in the checkpoint; with "[3]" for a slice
   TensorRole role = TensorRole::kOther;
-  bool quantizable = false;  // a server can read it quantized
-  std::string module;        // name without ".weight": what quantization configs list
-  std::string fused_group;   // tensors of the same non-empty group become one module in servers
+  std::size_t stored = 0;              // index into the checkpoint's tensors
+  std::optional<std::uint64_t> slice;  // which one
+  std::vector<std::uint64_t> shape;    // as stored, of the slice
+  bool transposed = false;             // a linear stored as [in, out]
+  bool quantizable = false;            // a server can read it quantized
+  std::string part;    // not empty: of the part of the model that is quantized on request only
+  std::string module;  // stored name without ".weight": what quantization configs list
+  // Tensors of the same non-empty group become one module in servers, of this name.
+  std::string fused_group;
   std::optional<std::uint64_t> layer;  // of names with a layer number
   // How servers' configs spell it when it stays unquantized ("re:…"; empty: not at all): with every
   // other tensor that has the same exclude_all, or in some layers only ("{layers}" stands for the
   // alternatives of layer numbers).
   std::string exclude_all;
   std::string exclude_layers;
+  std::vector<WrittenSlice> written_as;  // of a slice that is quantized
+
+  // Of a linear: features, however it is stored.
+  [[nodiscard]] std::uint64_t out_features() const { return shape[transposed ? 1 : 0]; }
+
+  [[nodiscard]] std::uint64_t in_features() const { return shape[transposed ? 0 : 1]; }
+
+  [[nodiscard]] std::uint64_t num_elements() const;
 };
 
 enum class ProducerKind {
   kNorm,         // weight w becomes w / s
   kNormPlusOne,  // stored as w with effect 1 + w: becomes (1 + w) / s - 1
-  kLinearRows,   // rows of a weight [out, in] (and its bias) are divided by s
+  kLinearRows,   // rows of a weight [out, in] are divided by s
 };
 
 struct Producer {
   ProducerKind kind = ProducerKind::kNorm;
   std::size_t tensor = 0;           // index into ResolvedArchitecture::tensors
-  std::optional<std::size_t> bias;  // kLinearRows: divided alike
+  std::optional<std::size_t> bias;  // divided alike
+  RowRange rows;  // which rows of the linear (elements of the norm, the bias) make the channels
 };
 
-// Which channel of s each column of a reader takes: column (g * repeats + r) * size + i takes
-// channel g * size + i. {1, 1, K} for a plain activation; grouped-query attention repeats each
-// key-value head's channels.
+// Which channel of s each column of a reader takes: column start + (g * repeats + r) * size + i
+// takes channel g * size + i. {0, 1, 1, K} for a plain activation; grouped-query attention repeats
+// each key-value head's channels. Columns outside belong to other activations.
 struct ColumnMap {
+  std::size_t start = 0;
   std::size_t groups = 1;
   std::size_t repeats = 1;
   std::size_t size = 0;
 
   [[nodiscard]] std::size_t num_columns() const { return groups * repeats * size; }
 
+  [[nodiscard]] std::size_t end() const { return start + num_columns(); }
+
   [[nodiscard]] std::size_t num_channels() const { return groups * size; }
 
+  // Of a column in [start, end()).
   [[nodiscard]] std::size_t channel_of(std::size_t column) const;
 
   bool operator==(const ColumnMap&) const = default;
@@ -77,15 +120,20 @@ struct ColumnMap {
 struct Activation {
   std::string name;                  // "layers.0.mlp.down"
   std::optional<Producer> producer;  // nothing: made outside the checkpoint
-  std::vector<std::size_t> readers;  // indices of tensors, each [*, columns.num_columns()]
-  std::string statistics;            // recorded input that describes it; empty: none is used
+  std::vector<std::size_t> readers;  // indices of tensors
+  std::uint64_t reader_columns = 0;  // that each reader has, columns.end() or more
+  // Names that its recorded input may have, the first that is there counts; none: there is no such
+  // record.
+  std::vector<std::string> recorded_as;
+  // The one that is there, once statistics are known (match_statistics); empty: none is used.
+  std::string statistics;
   bool statistics_optional = false;  // without them the activation is left unscaled, silently
   ColumnMap columns;
   std::string no_fold_reason;  // not empty: a scale here is impossible, and why
 };
 
-// Activations that must share one s, since a tensor reads more than one of them: a connected
-// component. All have the same columns.
+// Activations that must share one s, since the same columns of a tensor read more than one of them:
+// a connected component. All have the same columns.
 struct FoldGroup {
   std::string name;  // of its first activation
   std::size_t num_channels = 0;
@@ -93,9 +141,16 @@ struct FoldGroup {
   std::string no_fold_reason;            // not empty: s must stay 1
 };
 
+// Two stored tensors that config.json says are one.
+struct TiedTensors {
+  std::size_t kept = 0;     // indices of tensors
+  std::size_t dropped = 0;  // not written again: readers take the other
+};
+
 struct ResolvedArchitecture {
   std::string name;
-  std::vector<ModelTensor> tensors;  // one per checkpoint tensor, in the checkpoint's order
+  // In the checkpoint's order; the slices of a tensor one after the other.
+  std::vector<ModelTensor> tensors;
   std::vector<Activation> activations;
   // Every activation is in exactly one.
   std::vector<FoldGroup> fold_groups;
@@ -105,6 +160,24 @@ struct ResolvedArchitecture {
   // What servers add to a layer's number, where config.json states it (a drafter's layers follow
   // the target's).
   std::optional<std::uint64_t> server_layer_offset;
+  std::optional<TiedTensors> tied;
+  std::vector<std::string> prefixes;  // of names, the empty one too
+};
+
+// How often each entry of an architecture file was found in a checkpoint; for `arch check`.
+struct EntryMatches {
+  std::string entry;  // name with its placeholders
+  std::uint64_t num_found = 0;
+  std::uint64_t num_absent = 0;  // optional, of an absent variant, or by a condition
+};
+
+struct ArchitectureMatches {
+  ResolvedArchitecture architecture;
+  std::vector<EntryMatches> tensors;
+  std::vector<EntryMatches> activations;
+  std::vector<std::string> variants;  // that are there
+  std::vector<std::string> copied;    // by a pattern
+  std::vector<std::string> unknown;
 };
 
 // Parses `json` and matches it against the checkpoint. `config_json` is the text of config.json.
@@ -112,7 +185,8 @@ struct ResolvedArchitecture {
 // lacks, a tensor of the checkpoint that nothing mentions (named, with "--allow-unknown" as the way
 // out unless allow_unknown), one that is required and missing, a shape that differs from the stated
 // one, a reader whose columns differ from its activation, a fold group whose activations differ in
-// their columns, two activations with the same producer.
+// their columns, two activations with the same producer, tied tensors of which one is missing or
+// differs in its shape.
 ResolvedArchitecture resolve_architecture(const std::string& json,
                                           const std::string& config_json,
                                           const Checkpoint& checkpoint,
@@ -124,8 +198,17 @@ ResolvedArchitecture resolve_architecture(const std::string& json,
                                           const std::vector<SourceTensor>& tensors,
                                           bool allow_unknown);
 
-// The JSON of the built-in architecture for this config.json (its first "architectures" entry);
-// kInput naming it and the known ones if none.
+// What resolve_architecture finds, entry by entry; unknown tensors are no error.
+ArchitectureMatches match_architecture(const std::string& json,
+                                       const std::string& config_json,
+                                       const std::vector<SourceTensor>& tensors);
+
+// The JSON of the architecture `name_or_file` (load_architecture), or of the one that config.json
+// calls for if that is empty (find_architecture).
+std::string choose_architecture(const std::string& name_or_file, const std::string& config_json);
+
+// The JSON of the built-in architecture for this config.json: its first "architectures" entry, or
+// else "model_type", its own or that of a section. kInput naming them and the known ones if none.
 std::string find_architecture(const std::string& config_json);
 
 // The JSON of the built-in architecture of this name, or of this file; kUsage naming the built-in

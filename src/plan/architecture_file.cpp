@@ -1,13 +1,18 @@
 #include "plan/architecture_file.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <cctype>
+#include <iterator>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "plan/architecture_specs.h"
 #include "plan/json_text.h"
+#include "plan/object_reader.h"
 #include "plan/placeholders.h"
 
 namespace quantmill {
@@ -19,204 +24,6 @@ constexpr int kMaxExtends = 8;
 
 [[noreturn]] void fail(const std::string& message) {
   throw Error(ErrorCode::kInput, message);
-}
-
-// An object whose keys are all known, read key by key. `where` says which object it is.
-class Reader {
- public:
-  Reader(const JsonValue& object, std::string where, std::initializer_list<std::string_view> known)
-      : object_(object), where_(std::move(where)) {
-    if (object.kind != JsonValue::Kind::kObject) {
-      fail(fmt::format("{} must be an object, found {}", where_, describe_json(object)));
-    }
-    for (const std::string& key : object.keys) {
-      if (std::find(known.begin(), known.end(), key) == known.end()) {
-        fail(fmt::format(
-            "{}: unknown key \"{}\"; known are {}", where_, key, fmt::join(known, ", ")));
-      }
-    }
-  }
-
-  [[nodiscard]] const JsonValue* find(std::string_view key) const { return object_.find(key); }
-
-  [[nodiscard]] const JsonValue& at(std::string_view key) const {
-    const JsonValue* const value = find(key);
-    if (value == nullptr) {
-      fail(fmt::format("{}: the key \"{}\" is missing", where_, key));
-    }
-    return *value;
-  }
-
-  [[nodiscard]] std::string text(std::string_view key) const { return text_of(at(key), key); }
-
-  [[nodiscard]] std::string text_or_empty(std::string_view key) const {
-    const JsonValue* const value = find(key);
-    return value == nullptr ? std::string() : text_of(*value, key);
-  }
-
-  [[nodiscard]] bool flag(std::string_view key) const {
-    const JsonValue* const value = find(key);
-    if (value != nullptr && value->kind != JsonValue::Kind::kBoolean) {
-      fail(fmt::format(
-          "{}: \"{}\" must be true or false, found {}", where_, key, describe_json(*value)));
-    }
-    return value != nullptr && value->text == "true";
-  }
-
-  [[nodiscard]] std::vector<std::string> texts_or_empty(std::string_view key) const {
-    std::vector<std::string> texts;
-    const JsonValue* const value = find(key);
-    if (value == nullptr) {
-      return texts;
-    }
-    if (value->kind != JsonValue::Kind::kArray) {
-      fail(fmt::format("{}: \"{}\" must be a list, found {}", where_, key, describe_json(*value)));
-    }
-    for (const JsonValue& item : value->items) {
-      texts.push_back(text_of(item, key));
-    }
-    return texts;
-  }
-
-  [[nodiscard]] const std::string& where() const { return where_; }
-
- private:
-  [[nodiscard]] std::string text_of(const JsonValue& value, std::string_view key) const {
-    if (value.kind != JsonValue::Kind::kString) {
-      fail(fmt::format("{}: \"{}\" must hold text, found {}", where_, key, describe_json(value)));
-    }
-    return value.text;
-  }
-
-  const JsonValue& object_;
-  std::string where_;
-};
-
-ParameterSpec read_parameter_spec(const std::string& name, const JsonValue& value) {
-  ParameterSpec spec;
-  spec.name = name;
-  if (value.kind == JsonValue::Kind::kString) {
-    spec.config_keys = {value.text};
-    return spec;
-  }
-  const Reader reader(
-      value, fmt::format("parameter {}", name), {"config", "count", "default", "optional"});
-  spec.config_keys = reader.texts_or_empty("config");
-  spec.count = reader.flag("count");
-  spec.fallback = reader.text_or_empty("default");
-  spec.optional = reader.flag("optional");
-  if (spec.config_keys.empty()) {
-    fail(fmt::format("{}: \"config\" must list at least one key", reader.where()));
-  }
-  return spec;
-}
-
-TensorRole role_from_name(const std::string& name, const std::string& where) {
-  if (name == "linear") {
-    return TensorRole::kLinear;
-  }
-  if (name == "norm") {
-    return TensorRole::kNorm;
-  }
-  if (name.empty() || name == "other") {
-    return TensorRole::kOther;
-  }
-  fail(fmt::format("{}: \"role\" is linear, norm or other, not {}", where, name));
-}
-
-TensorSpec read_tensor_spec(const JsonValue& value) {
-  const JsonValue* const name = value.find("name");
-  const Reader reader(value,
-                      name == nullptr ? "a tensor" : fmt::format("tensor {}", name->text),
-                      {"name",
-                       "aliases",
-                       "shape",
-                       "role",
-                       "optional",
-                       "quantize",
-                       "fused",
-                       "exclude",
-                       "exclude_layers"});
-  TensorSpec spec;
-  spec.name = reader.text("name");
-  spec.aliases = reader.texts_or_empty("aliases");
-  if (reader.find("shape") != nullptr) {
-    spec.shape = reader.texts_or_empty("shape");
-  }
-  spec.role = role_from_name(reader.text_or_empty("role"), reader.where());
-  spec.optional = reader.flag("optional");
-  spec.quantizable = reader.flag("quantize");
-  spec.fused_group = reader.text_or_empty("fused");
-  spec.exclude_all = reader.text_or_empty("exclude");
-  spec.exclude_layers = reader.text_or_empty("exclude_layers");
-  if (spec.quantizable && spec.role != TensorRole::kLinear) {
-    fail(fmt::format("{}: only a linear can have \"quantize\"", reader.where()));
-  }
-  return spec;
-}
-
-ProducerSpec read_producer(const JsonValue& value, const std::string& where) {
-  const Reader reader(
-      value, fmt::format("{}, producer", where), {"norm", "norm_plus_one", "rows", "bias"});
-  ProducerSpec spec;
-  int kinds = 0;
-  for (const auto& [key, kind] : {std::pair("norm", ProducerKind::kNorm),
-                                  std::pair("norm_plus_one", ProducerKind::kNormPlusOne),
-                                  std::pair("rows", ProducerKind::kLinearRows)}) {
-    if (reader.find(key) != nullptr) {
-      spec.kind = kind;
-      spec.tensor = reader.text(key);
-      ++kinds;
-    }
-  }
-  if (kinds != 1) {
-    fail(fmt::format("{}: exactly one of norm, norm_plus_one and rows is wanted", reader.where()));
-  }
-  spec.bias = reader.text_or_empty("bias");
-  if (!spec.bias.empty() && spec.kind != ProducerKind::kLinearRows) {
-    fail(fmt::format("{}: only \"rows\" can have a bias", reader.where()));
-  }
-  return spec;
-}
-
-ActivationSpec read_activation_spec(const JsonValue& value) {
-  const JsonValue* const name = value.find("name");
-  const Reader reader(value,
-                      name == nullptr ? "an activation" : fmt::format("activation {}", name->text),
-                      {"name",
-                       "producer",
-                       "readers",
-                       "statistics",
-                       "statistics_optional",
-                       "tensor_parallel",
-                       "columns",
-                       "no_fold"});
-  ActivationSpec spec;
-  spec.name = reader.text("name");
-  if (const JsonValue* const producer = reader.find("producer")) {
-    spec.producer = read_producer(*producer, reader.where());
-  }
-  spec.readers = reader.texts_or_empty("readers");
-  spec.statistics = reader.text_or_empty("statistics");
-  spec.statistics_optional = reader.flag("statistics_optional");
-  if (const JsonValue* const columns = reader.find("columns")) {
-    const Reader map(*columns, reader.where() + ", columns", {"groups", "repeats", "size"});
-    spec.columns = ColumnSpec{map.text("groups"), map.text("repeats"), map.text("size")};
-  }
-  spec.no_fold_reason = reader.text_or_empty("no_fold");
-  const std::string parallel = reader.text_or_empty("tensor_parallel");
-  if (!parallel.empty() && parallel != "row") {
-    fail(fmt::format("{}: \"tensor_parallel\" is row or absent, not {}", reader.where(), parallel));
-  }
-  spec.partition = parallel.empty() ? Partition::kReplicated : Partition::kRow;
-  if (spec.readers.empty()) {
-    fail(fmt::format("{}: \"readers\" must name at least one tensor", reader.where()));
-  }
-  if (!spec.producer && spec.no_fold_reason.empty()) {
-    fail(
-        fmt::format("{}: without a \"producer\" it needs \"no_fold\", the reason", reader.where()));
-  }
-  return spec;
 }
 
 // Whether every placeholder of `name` is in `allowed`.
@@ -234,57 +41,110 @@ void check_placeholders(const std::string& name,
   }
 }
 
+void check_tensor(const TensorSpec& tensor, const std::vector<std::string>& indices) {
+  const std::string where = fmt::format("tensor {}", tensor.name);
+  check_placeholders(tensor.name, indices, where);
+  std::vector<std::string> own = placeholders(tensor.name);
+  for (const std::string& alias : tensor.aliases) {
+    check_placeholders(alias, own, where);
+  }
+  if (!tensor.slices.empty()) {
+    check_placeholders(fmt::format("{{{}}}", tensor.slices), indices, where + ", slices");
+    own.push_back(tensor.slices);
+  }
+  check_placeholders(tensor.fused_group, own, where);
+  for (const WrittenSpec& written : tensor.written_as) {
+    check_placeholders(written.name, own, where);
+  }
+}
+
+// A name without what its placeholders are called: "layers.#.x.weight[#]".
+std::string form_of(const std::string& name) {
+  std::string form;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool is_digit = std::isdigit(static_cast<unsigned char>(name[i])) != 0;
+    if (name[i] == '{') {
+      form += '#';
+      i = std::min(name.find('}', i), name.size());
+    } else if (!is_digit) {
+      form += name[i];
+    } else if (form.empty() || form.back() != '#') {
+      form += '#';
+    }
+  }
+  return form;
+}
+
+// Whether activations name only tensors that the file describes.
+void check_known_tensors(const ArchitectureFile& file) {
+  std::set<std::string> forms;
+  for (const TensorSpec& tensor : file.tensors) {
+    forms.insert(form_of(tensor.name) + (tensor.slices.empty() ? "" : "[#]"));
+  }
+  for (const ActivationSpec& activation : file.activations) {
+    std::vector<std::string> names = activation.readers;
+    if (activation.producer) {
+      names.push_back(activation.producer->tensor);
+      if (!activation.producer->bias.empty()) {
+        names.push_back(activation.producer->bias);
+      }
+    }
+    for (const std::string& name : names) {
+      if (!forms.contains(form_of(name))) {
+        fail(fmt::format("activation {}: {} is not in \"tensors\"", activation.name, name));
+      }
+    }
+  }
+  if (file.tied) {
+    for (const std::string& name : {file.tied->kept, file.tied->dropped}) {
+      if (!forms.contains(form_of(name))) {
+        fail(fmt::format("tied: {} is not in \"tensors\"", name));
+      }
+    }
+  }
+}
+
+void check_activation(const ActivationSpec& activation, const std::vector<std::string>& indices) {
+  const std::string where = fmt::format("activation {}", activation.name);
+  check_placeholders(activation.name, indices, where);
+  const std::vector<std::string> own = placeholders(activation.name);
+  for (const std::string& name : activation.statistics.value_or(std::vector<std::string>())) {
+    check_placeholders(name, own, where);
+  }
+  if (activation.producer) {
+    check_placeholders(activation.producer->tensor, own, where);
+    check_placeholders(activation.producer->bias, own, where);
+  }
+  for (const std::string& reader : activation.readers) {
+    check_placeholders(reader, indices, where);
+  }
+}
+
 void check_all_placeholders(const ArchitectureFile& file) {
   std::vector<std::string> indices;
-  for (const auto& [index, expression] : file.indices) {
+  for (const auto& [index, spec] : file.indices) {
     indices.push_back(index);
   }
   for (const TensorSpec& tensor : file.tensors) {
-    const std::string where = fmt::format("tensor {}", tensor.name);
-    check_placeholders(tensor.name, indices, where);
-    const std::vector<std::string> own = placeholders(tensor.name);
-    check_placeholders(tensor.fused_group, own, where);
-    for (const std::string& alias : tensor.aliases) {
-      check_placeholders(alias, own, where);
-    }
+    check_tensor(tensor, indices);
   }
   for (const ActivationSpec& activation : file.activations) {
-    const std::string where = fmt::format("activation {}", activation.name);
-    check_placeholders(activation.name, indices, where);
-    const std::vector<std::string> own = placeholders(activation.name);
-    check_placeholders(activation.statistics, own, where);
-    if (activation.producer) {
-      check_placeholders(activation.producer->tensor, own, where);
-      check_placeholders(activation.producer->bias, own, where);
-    }
-    for (const std::string& reader : activation.readers) {
-      check_placeholders(reader, indices, where);
-    }
+    check_activation(activation, indices);
   }
   for (const std::string& name : file.known_statistics) {
     check_placeholders(name, indices, "known_statistics");
   }
-}
-
-const std::vector<JsonValue>& items_of(const Reader& reader, std::string_view key) {
-  const JsonValue& list = reader.at(key);
-  if (list.kind != JsonValue::Kind::kArray) {
-    fail(fmt::format("\"{}\" must be a list, found {}", key, describe_json(list)));
+  for (const std::string& name : file.extra_exclude) {
+    check_placeholders(name, indices, "extra_exclude");
   }
-  return list.items;
-}
-
-const JsonValue& object_at(const Reader& reader, std::string_view key) {
-  const JsonValue& value = reader.at(key);
-  if (value.kind != JsonValue::Kind::kObject) {
-    fail(fmt::format("\"{}\" must be an object, found {}", key, describe_json(value)));
+  for (const std::string& name : file.copied) {
+    check_placeholders(name, indices, "copied");
   }
-  return value;
 }
 
 ArchitectureFile parse_extending(const std::string& json, int depth);
 
-ArchitectureFile base_of(const Reader& reader, int depth) {
+ArchitectureFile base_of(const ObjectReader& reader, int depth) {
   const std::string name = reader.text_or_empty("extends");
   if (name.empty()) {
     return {};
@@ -300,34 +160,131 @@ ArchitectureFile base_of(const Reader& reader, int depth) {
   fail(fmt::format("\"extends\": there is no built-in architecture {}", name));
 }
 
-void read_lists(const Reader& reader, ArchitectureFile& file) {
+// Adds entries to those of the extended file; entries of a name that it has take its place.
+template <typename Spec>
+void merge(std::vector<Spec> own, std::vector<Spec>& all) {
+  const auto has_name = [](const std::string& name) {
+    return [&name](const Spec& spec) { return spec.name == name; };
+  };
+  std::vector<Spec> merged;
+  std::set<std::string> placed;
+  for (Spec& spec : all) {
+    if (std::ranges::none_of(own, has_name(spec.name))) {
+      merged.push_back(std::move(spec));
+    } else if (placed.insert(spec.name).second) {
+      std::ranges::copy_if(own, std::back_inserter(merged), has_name(spec.name));
+    }
+  }
+  std::ranges::copy_if(own, std::back_inserter(merged), [&](const Spec& spec) {
+    return !placed.contains(spec.name);
+  });
+  all = std::move(merged);
+}
+
+void read_expressions(const ObjectReader& reader,
+                      std::string_view key,
+                      std::map<std::string, std::string>& expressions) {
+  if (reader.find(key) == nullptr) {
+    return;
+  }
+  const JsonValue& object = reader.object(key);
+  for (std::size_t i = 0; i < object.keys.size(); ++i) {
+    if (object.items[i].kind != JsonValue::Kind::kString) {
+      fail(fmt::format("{} {}: an expression (text) is wanted, found {}",
+                       key,
+                       object.keys[i],
+                       describe_json(object.items[i])));
+    }
+    expressions[object.keys[i]] = object.items[i].text;
+  }
+}
+
+void read_indices(const ObjectReader& reader, ArchitectureFile& file) {
+  if (reader.find("indices") == nullptr) {
+    return;
+  }
+  const JsonValue& object = reader.object("indices");
+  for (std::size_t i = 0; i < object.keys.size(); ++i) {
+    IndexSpec& index = file.indices[object.keys[i]];
+    if (object.items[i].kind == JsonValue::Kind::kString) {
+      index = {"", object.items[i].text};
+      continue;
+    }
+    const ObjectReader range(
+        object.items[i], fmt::format("index {}", object.keys[i]), {"start", "count"});
+    index = {range.text("start"), range.text("count")};
+  }
+}
+
+void read_lists(const ObjectReader& reader, ArchitectureFile& file) {
   if (reader.find("parameters") != nullptr) {
-    const JsonValue& parameters = object_at(reader, "parameters");
+    std::vector<ParameterSpec> own;
+    const JsonValue& parameters = reader.object("parameters");
     for (std::size_t i = 0; i < parameters.keys.size(); ++i) {
-      file.parameters.push_back(read_parameter_spec(parameters.keys[i], parameters.items[i]));
+      own.push_back(read_parameter_spec(parameters.keys[i], parameters.items[i]));
     }
+    merge(std::move(own), file.parameters);
   }
-  if (reader.find("indices") != nullptr) {
-    const JsonValue& indices = object_at(reader, "indices");
-    for (std::size_t i = 0; i < indices.keys.size(); ++i) {
-      if (indices.items[i].kind != JsonValue::Kind::kString) {
-        fail(fmt::format("index {}: an expression (text) is wanted, found {}",
-                         indices.keys[i],
-                         describe_json(indices.items[i])));
-      }
-      file.indices[indices.keys[i]] = indices.items[i].text;
-    }
-  }
+  read_expressions(reader, "conditions", file.conditions);
+  read_indices(reader, file);
   if (reader.find("tensors") != nullptr) {
-    for (const JsonValue& tensor : items_of(reader, "tensors")) {
-      file.tensors.push_back(read_tensor_spec(tensor));
+    std::vector<TensorSpec> own;
+    for (const JsonValue& tensor : reader.items("tensors")) {
+      own.push_back(read_tensor_spec(tensor));
     }
+    merge(std::move(own), file.tensors);
   }
   if (reader.find("activations") != nullptr) {
-    file.activations.clear();
-    for (const JsonValue& activation : items_of(reader, "activations")) {
-      file.activations.push_back(read_activation_spec(activation));
+    std::vector<ActivationSpec> own;
+    for (const JsonValue& activation : reader.items("activations")) {
+      own.push_back(read_activation_spec(activation));
     }
+    merge(std::move(own), file.activations);
+  }
+}
+
+// Takes away what the extended file has and this one does not.
+void leave_out(const std::vector<std::string>& names, ArchitectureFile& file) {
+  for (const std::string& name : names) {
+    const auto has_name = [&](const auto& spec) { return spec.name == name; };
+    if (std::erase_if(file.tensors, has_name) + std::erase_if(file.activations, has_name) == 0) {
+      fail(
+          fmt::format("\"without\": {} is no tensor and no activation of the extended file", name));
+    }
+  }
+}
+
+void read_settings(const ObjectReader& reader, ArchitectureFile& file) {
+  file.name = reader.text("name");
+  file.match = reader.texts_or_empty("match");
+  for (const auto& [key, list] : {std::pair("config_sections", &file.config_sections),
+                                  std::pair("prefixes", &file.prefixes),
+                                  std::pair("copied", &file.copied),
+                                  std::pair("extra_exclude", &file.extra_exclude),
+                                  std::pair("known_statistics", &file.known_statistics)}) {
+    if (reader.find(key) != nullptr) {
+      *list = reader.texts_or_empty(key);
+    }
+  }
+  if (reader.find("server_layer_offset") != nullptr) {
+    file.server_layer_offset = reader.text("server_layer_offset");
+  }
+  if (reader.find("one_of") != nullptr) {
+    file.one_of.clear();
+    for (const JsonValue& item : reader.items("one_of")) {
+      std::vector<std::string>& variants = file.one_of.emplace_back();
+      for (const JsonValue& variant : item.items) {
+        variants.push_back(variant.text);
+      }
+    }
+  }
+  if (const JsonValue* const tied = reader.find("tied")) {
+    const ObjectReader pair(*tied, "tied", {"if", "tensors"});
+    const std::vector<std::string> tensors = pair.texts_or_empty("tensors");
+    if (tensors.size() != 2) {
+      fail("tied: \"tensors\" must name two");
+    }
+    file.tied = TiedSpec{pair.text("if"), tensors[0], tensors[1]};
   }
 }
 
@@ -337,49 +294,53 @@ ArchitectureFile parse_extending(const std::string& json, int depth) {
   const std::string where = fmt::format(
       "architecture {}", name != nullptr ? describe_json(*name) : "file without a name");
   return with_context(where, [&] {
-    const Reader reader(root,
-                        "the file",
-                        {"schema",
-                         "name",
-                         "extends",
-                         "match",
-                         "optional_prefix",
-                         "parameters",
-                         "indices",
-                         "server_layer_offset",
-                         "tensors",
-                         "activations",
-                         "extra_exclude",
-                         "known_statistics"});
+    const ObjectReader reader(root,
+                              "the file",
+                              {"schema",
+                               "name",
+                               "extends",
+                               "without",
+                               "match",
+                               "config_sections",
+                               "prefixes",
+                               "parameters",
+                               "conditions",
+                               "indices",
+                               "server_layer_offset",
+                               "tensors",
+                               "activations",
+                               "one_of",
+                               "copied",
+                               "tied",
+                               "extra_exclude",
+                               "known_statistics"});
     if (reader.at("schema").as_unsigned() != kSchema) {
       fail(fmt::format(
           "\"schema\" must be {}, found {}", kSchema, describe_json(reader.at("schema"))));
     }
     ArchitectureFile file = base_of(reader, depth);
-    file.name = reader.text("name");
-    file.match = reader.texts_or_empty("match");
-    if (reader.find("optional_prefix") != nullptr) {
-      file.optional_prefix = reader.text("optional_prefix");
-    }
-    if (reader.find("server_layer_offset") != nullptr) {
-      file.server_layer_offset = reader.text("server_layer_offset");
-    }
-    if (reader.find("extra_exclude") != nullptr) {
-      file.extra_exclude = reader.texts_or_empty("extra_exclude");
-    }
-    if (reader.find("known_statistics") != nullptr) {
-      file.known_statistics = reader.texts_or_empty("known_statistics");
-    }
+    leave_out(reader.texts_or_empty("without"), file);
+    read_settings(reader, file);
     read_lists(reader, file);
     if (file.tensors.empty()) {
       fail("\"tensors\" is missing or empty");
     }
     check_all_placeholders(file);
+    check_known_tensors(file);
     return file;
   });
 }
 
 }  // namespace
+
+std::string module_of(std::string name) {
+  name.resize(std::min(name.find('['), name.size()));
+  const std::string_view suffix = ".weight";
+  if (name.size() > suffix.size() && name.ends_with(suffix)) {
+    name.resize(name.size() - suffix.size());
+  }
+  return name;
+}
 
 ArchitectureFile parse_architecture_file(const std::string& json) {
   return parse_extending(json, 0);

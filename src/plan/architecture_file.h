@@ -18,14 +18,33 @@
 
 namespace quantmill {
 
+// RowRange as expressions; an empty one stands for its default.
+struct RangeSpec {
+  std::string start;
+  std::string groups;
+  std::string stride;
+  std::string size;
+};
+
+struct WrittenSpec {
+  std::string name;
+  RangeSpec rows;
+};
+
 struct TensorSpec {
   std::string name;
   std::vector<std::string> aliases;  // other names for the same tensor
   std::optional<std::vector<std::string>>
       shape;  // one expression per dimension; nothing: any shape
   TensorRole role = TensorRole::kOther;
+  std::string condition;  // empty: always
+  std::string variant;
   bool optional = false;
+  std::string slices;  // index that counts the first dimension; empty: not sliced
+  bool transposed = false;
+  std::vector<WrittenSpec> written_as;
   bool quantizable = false;
+  std::string part;
   std::string fused_group;
   std::string exclude_all;
   std::string exclude_layers;
@@ -35,9 +54,11 @@ struct ProducerSpec {
   ProducerKind kind = ProducerKind::kNorm;
   std::string tensor;
   std::string bias;  // empty: has none
+  std::optional<RangeSpec> range;
 };
 
 struct ColumnSpec {
+  std::string start;
   std::string groups;
   std::string repeats;
   std::string size;
@@ -45,28 +66,49 @@ struct ColumnSpec {
 
 struct ActivationSpec {
   std::string name;
+  std::string condition;  // empty: always
   std::optional<ProducerSpec> producer;
   std::vector<std::string> readers;
-  std::string statistics;
+  std::optional<std::vector<std::string>> statistics;  // an empty list: there are none
   bool statistics_optional = false;
   Partition partition = Partition::kReplicated;
   std::optional<ColumnSpec> columns;
   std::string no_fold_reason;
 };
 
+// Expressions; an empty start is 0.
+struct IndexSpec {
+  std::string start;
+  std::string count;
+};
+
+struct TiedSpec {
+  std::string condition;
+  std::string kept;
+  std::string dropped;
+};
+
 struct ArchitectureFile {
   std::string name;
-  std::vector<std::string> match;  // entries of config.json's "architectures"
-  std::string optional_prefix;
+  std::vector<std::string> match;  // entries of config.json's "architectures", or model types
+  std::vector<std::string> config_sections;
+  std::vector<std::string> prefixes;
   std::string
       server_layer_offset;  // expression; empty: servers number layers as the checkpoint does
   std::vector<ParameterSpec> parameters;
-  std::map<std::string, std::string> indices;  // placeholder -> expression of how many
+  std::map<std::string, std::string> conditions;  // name -> expression
+  std::map<std::string, IndexSpec> indices;       // by placeholder
   std::vector<TensorSpec> tensors;
   std::vector<ActivationSpec> activations;
+  std::vector<std::vector<std::string>> one_of;  // variants
+  std::vector<std::string> copied;               // patterns
+  std::optional<TiedSpec> tied;
   std::vector<std::string> extra_exclude;
   std::vector<std::string> known_statistics;
 };
+
+// Of a tensor's or slice's name without ".weight" and "[…]": what recorders and configs call it.
+std::string module_of(std::string name);
 
 // Errors, kInput, starting with the architecture's name: not JSON, an unknown, missing or ill-typed
 // key (named with where it stands), another schema number, a placeholder that is no index,

@@ -1,62 +1,122 @@
 #include "plan/parameters.h"
 
-#include <cctype>
-#include <charconv>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/checked.h"
 #include "base/error.h"
 
 namespace quantmill {
 
 namespace {
 
-const JsonValue* find_path(const JsonValue& config, std::string_view path) {
-  const JsonValue* value = &config;
-  while (value != nullptr && !path.empty()) {
-    const std::size_t dot = path.find('.');
-    value = value->find(path.substr(0, dot));
-    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+const JsonValue* find_path(const JsonValue& value, std::string_view path) {
+  if (path.empty()) {
+    return value.kind == JsonValue::Kind::kNull ? nullptr : &value;
   }
-  return value;
+  const std::size_t dot = path.find('.');
+  const std::string_view step = path.substr(0, dot);
+  const std::string_view rest = dot == std::string_view::npos ? "" : path.substr(dot + 1);
+  if (step != "*") {
+    const JsonValue* const member = value.find(step);
+    return member == nullptr ? nullptr : find_path(*member, rest);
+  }
+  for (const JsonValue& member : value.items) {
+    if (const JsonValue* const found = find_path(member, rest)) {
+      return found;
+    }
+  }
+  return nullptr;
 }
 
-std::uint64_t value_of(const ParameterSpec& spec, const std::string& key, const JsonValue& value) {
-  if (spec.count) {
-    if (value.kind != JsonValue::Kind::kArray) {
-      throw Error(
-          ErrorCode::kInput,
-          fmt::format("config.json: {} must be a list, found {}", key, describe_json(value)));
-    }
-    return value.items.size();
+[[noreturn]] void fail_kind(const std::string& key,
+                            std::string_view wanted,
+                            const JsonValue& value) {
+  throw Error(
+      ErrorCode::kInput,
+      fmt::format("config.json: {} must be {}, found {}", key, wanted, describe_json(value)));
+}
+
+Value number_of(const std::string& key, const JsonValue& value) {
+  if (value.kind == JsonValue::Kind::kBoolean) {
+    return Value::of(std::uint64_t{value.text == "true"});
   }
   const std::optional<std::uint64_t> number = value.as_unsigned();
   if (!number) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format(
-            "config.json: {} must be a non-negative integer, found {}", key, describe_json(value)));
+    fail_kind(key, "a non-negative integer", value);
   }
-  return *number;
+  return Value::of(*number);
 }
 
-std::optional<std::uint64_t> read_parameter(const ParameterSpec& spec,
-                                            const JsonValue& config,
-                                            const Parameters& before) {
+Value list_of(const std::string& key, const JsonValue& value) {
+  if (value.kind != JsonValue::Kind::kArray) {
+    fail_kind(key, "a list", value);
+  }
+  std::vector<Value> items;
+  for (const JsonValue& item : value.items) {
+    items.push_back(item.kind == JsonValue::Kind::kString ? Value::of(item.text)
+                                                          : number_of(key, item));
+  }
+  return Value::of(std::move(items));
+}
+
+Value value_of(const ParameterSpec& spec, const std::string& key, const JsonValue& value) {
+  if (spec.count) {
+    if (value.kind != JsonValue::Kind::kArray) {
+      fail_kind(key, "a list", value);
+    }
+    return Value::of(std::uint64_t{value.items.size()});
+  }
+  if (spec.kind == Value::Kind::kList) {
+    return list_of(key, value);
+  }
+  if (spec.kind == Value::Kind::kNumber) {
+    return number_of(key, value);
+  }
+  if (value.kind != JsonValue::Kind::kString) {
+    fail_kind(key, "a text", value);
+  }
+  return Value::of(value.text);
+}
+
+Parameter default_of(const ParameterSpec& spec, const Parameters& before) {
+  try {
+    const Value value = evaluate(
+        spec.fallback, [&](const std::string& name) { return parameter_value(before, name); });
+    if (value.kind == spec.kind) {
+      return {value, {}};
+    }
+    return {std::nullopt,
+            fmt::format("the default of {} is of another kind than \"kind\" says", spec.name)};
+  } catch (const Error& error) {
+    return {std::nullopt,
+            fmt::format("config.json does not state {}, and its default can't be used: {}",
+                        spec.name,
+                        error.message())};
+  }
+}
+
+Parameter read_parameter(const ParameterSpec& spec,
+                         const JsonValue& config,
+                         const std::vector<std::string>& sections,
+                         const Parameters& before) {
   for (const std::string& key : spec.config_keys) {
-    const JsonValue* const value = find_path(config, key);
-    if (value != nullptr && value->kind != JsonValue::Kind::kNull) {
-      return value_of(spec, key, *value);
+    for (const std::string& section : sections) {
+      const std::string path = section + "." + key;
+      if (const JsonValue* const value = find_path(config, path)) {
+        return {value_of(spec, path, *value), {}};
+      }
+    }
+    if (const JsonValue* const value = find_path(config, key)) {
+      return {value_of(spec, key, *value), {}};
     }
   }
   if (!spec.fallback.empty()) {
-    return evaluate(spec.fallback, before);
+    return default_of(spec, before);
   }
   if (spec.optional) {
-    return std::nullopt;
+    return {std::nullopt, fmt::format("config.json does not state {}", spec.name)};
   }
   throw Error(ErrorCode::kInput,
               fmt::format("config.json: {} is missing, and the architecture needs it ({})",
@@ -64,93 +124,29 @@ std::optional<std::uint64_t> read_parameter(const ParameterSpec& spec,
                           spec.name));
 }
 
-// Reads an expression from left to right.
-class ExpressionReader {
- public:
-  ExpressionReader(const std::string& expression, const Parameters& parameters)
-      : expression_(expression), rest_(expression), parameters_(parameters) {}
-
-  std::uint64_t value() {
-    std::uint64_t result = factor();
-    for (char sign = next(); sign != '\0'; sign = next()) {
-      rest_.remove_prefix(1);
-      const std::uint64_t right = factor();
-      if (sign == '*') {
-        const std::optional<std::uint64_t> product = checked_multiply(result, right);
-        result = product ? *product : fail("does not fit 64 bits");
-      } else if (sign == '/') {
-        result = right != 0 && result % right == 0
-                     ? result / right
-                     : fail(fmt::format("{} can't be divided by {}", result, right));
-      } else {
-        fail("only names, integers, * and / are known");
-      }
-    }
-    return result;
-  }
-
- private:
-  // The next character that is no space, or 0 at the end.
-  char next() {
-    while (!rest_.empty() && rest_.front() == ' ') {
-      rest_.remove_prefix(1);
-    }
-    return rest_.empty() ? '\0' : rest_.front();
-  }
-
-  std::uint64_t factor() {
-    next();
-    std::size_t length = 0;
-    while (length < rest_.size() &&
-           (std::isalnum(static_cast<unsigned char>(rest_[length])) != 0 || rest_[length] == '_')) {
-      ++length;
-    }
-    const std::string_view word = rest_.substr(0, length);
-    rest_.remove_prefix(length);
-    if (word.empty()) {
-      return fail("a name or an integer is missing");
-    }
-    if (std::isdigit(static_cast<unsigned char>(word.front())) == 0) {
-      return named(std::string(word));
-    }
-    std::uint64_t number = 0;
-    const auto [end, failure] = std::from_chars(word.data(), word.data() + word.size(), number);
-    return failure == std::errc() && end == word.data() + word.size()
-               ? number
-               : fail(fmt::format("{} is no integer", word));
-  }
-
-  std::uint64_t named(const std::string& name) {
-    const auto found = parameters_.find(name);
-    if (found == parameters_.end()) {
-      return fail(fmt::format("there is no parameter {}", name));
-    }
-    return found->second ? *found->second
-                         : fail(fmt::format("config.json does not state {}", name));
-  }
-
-  [[noreturn]] std::uint64_t fail(const std::string& reason) const {
-    throw Error(ErrorCode::kInput, fmt::format("expression \"{}\": {}", expression_, reason));
-  }
-
-  const std::string& expression_;
-  std::string_view rest_;
-  const Parameters& parameters_;
-};
-
 }  // namespace
 
-Parameters read_parameters(const std::vector<ParameterSpec>& specs, const JsonValue& config) {
+Parameters read_parameters(const std::vector<ParameterSpec>& specs,
+                           const JsonValue& config,
+                           const std::vector<std::string>& sections) {
   Parameters parameters;
   for (const ParameterSpec& spec : specs) {
-    parameters[spec.name] = with_context(fmt::format("parameter {}", spec.name),
-                                         [&] { return read_parameter(spec, config, parameters); });
+    parameters[spec.name] = with_context(fmt::format("parameter {}", spec.name), [&] {
+      return read_parameter(spec, config, sections, parameters);
+    });
   }
   return parameters;
 }
 
-std::uint64_t evaluate(const std::string& expression, const Parameters& parameters) {
-  return ExpressionReader(expression, parameters).value();
+Value parameter_value(const Parameters& parameters, const std::string& name) {
+  const auto found = parameters.find(name);
+  if (found == parameters.end()) {
+    throw Error(ErrorCode::kInput, fmt::format("there is no parameter {}", name));
+  }
+  if (!found->second.value) {
+    throw Error(ErrorCode::kInput, found->second.why_missing);
+  }
+  return *found->second.value;
 }
 
 }  // namespace quantmill

@@ -1,17 +1,17 @@
 #include "plan/plan.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/pattern.h"
 #include "kernels/convert.h"
 #include "kernels/mx.h"
 #include "plan/quark_config.h"
 #include "plan/search_plan.h"
+#include "plan/selection.h"
 
 namespace quantmill {
 namespace {
@@ -22,9 +22,8 @@ constexpr std::uint64_t kCopyTaskBytes = std::uint64_t{1} << 23;
 ResolvedArchitecture resolve_true(const Checkpoint& checkpoint,
                                   const Recipe& recipe,
                                   const std::string& config) {
-  const std::string json = recipe.architecture.empty() ? find_architecture(config)
-                                                       : load_architecture(recipe.architecture);
-  return resolve_architecture(json, config, checkpoint, recipe.allow_unknown);
+  return resolve_architecture(
+      choose_architecture(recipe.architecture, config), config, checkpoint, recipe.allow_unknown);
 }
 
 ResolvedArchitecture resolve(const Checkpoint& checkpoint,
@@ -39,63 +38,15 @@ ResolvedArchitecture resolve(const Checkpoint& checkpoint,
   return architecture;
 }
 
-bool is_kept(const ModelTensor& tensor, const std::vector<std::string>& patterns) {
-  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-    return matches_pattern(pattern, tensor.name) || matches_pattern(pattern, tensor.module);
-  });
-}
-
-// Which tensors become the scheme's codes. Refuses patterns that match nothing and fused groups
-// that would be mixed.
-std::vector<bool> choose_quantized(const ResolvedArchitecture& architecture, const Recipe& recipe) {
-  for (const std::string& pattern : recipe.keep) {
-    if (std::ranges::none_of(architecture.tensors, [&](const ModelTensor& tensor) {
-          return is_kept(tensor, {pattern});
-        })) {
-      throw Error(
-          ErrorCode::kUsage,
-          fmt::format(
-              "--keep {} matches no tensor and no module of the checkpoint; patterns are matched "
-              "against whole names, e.g. '*.down_proj' or 'layers.0.*'",
-              pattern));
-    }
-  }
-  std::vector<bool> quantized;
-  std::map<std::string, std::size_t> first_of_group;
-  for (std::size_t index = 0; index < architecture.tensors.size(); ++index) {
-    const ModelTensor& tensor = architecture.tensors[index];
-    quantized.push_back(tensor.quantizable && !is_kept(tensor, recipe.keep));
-    if (!tensor.quantizable || tensor.fused_group.empty()) {
-      continue;
-    }
-    const auto [first, is_new] = first_of_group.try_emplace(tensor.fused_group, index);
-    if (!is_new && quantized[first->second] != quantized[index]) {
-      const std::size_t kept = quantized[index] ? first->second : index;
-      const std::size_t other = quantized[index] ? index : first->second;
-      throw Error(
-          ErrorCode::kUsage,
-          fmt::format(
-              "--keep leaves {} unquantized but not {}: servers fuse both into {}, which has one "
-              "format; keep all of its parts or none",
-              architecture.tensors[kept].name,
-              architecture.tensors[other].name,
-              tensor.fused_group));
-    }
-  }
-  if (std::ranges::none_of(quantized, [](bool chosen) { return chosen; })) {
-    throw Error(
-        ErrorCode::kUsage,
-        "nothing is left to quantize: every tensor that could be is kept; use fewer --keep");
-  }
-  return quantized;
-}
-
 // What a tensor that is not quantized is stored as.
-DType stored_dtype(const ModelTensor& tensor, DType source, const Recipe& recipe) {
+DType stored_dtype(const ModelTensor& tensor,
+                   const TensorFolds& folds,
+                   DType source,
+                   const Recipe& recipe) {
   if (!is_convertible(source)) {
     return source;
   }
-  if (recipe.layout == Layout::kPlain && tensor.role != TensorRole::kOther) {
+  if (recipe.layout == Layout::kPlain && (tensor.role != TensorRole::kOther || !folds.empty())) {
     return recipe.scheme == Scheme::kF32 ? DType::kF32 : DType::kBf16;
   }
   return recipe.compat == Compat::kSeed ? DType::kBf16 : source;
@@ -117,13 +68,17 @@ void assign_folds(Plan& plan) {
       continue;
     }
     for (const std::size_t reader : activation.readers) {
-      if (!plan.tensors[reader].column_activation) {
-        plan.tensors[reader].column_activation = index;
+      std::vector<std::size_t>& columns = plan.folds[reader].columns;
+      // The same columns may be read from another activation of the group, with the same s.
+      if (std::ranges::none_of(columns, [&](std::size_t other) {
+            return architecture.activations[other].columns == activation.columns;
+          })) {
+        columns.push_back(index);
       }
     }
-    plan.tensors[activation.producer->tensor].row_activation = index;
+    plan.folds[activation.producer->tensor].rows.push_back(index);
     if (activation.producer->bias) {
-      plan.tensors[*activation.producer->bias].row_activation = index;
+      plan.folds[*activation.producer->bias].rows.push_back(index);
     }
   }
 }
@@ -138,88 +93,121 @@ void allow_all_groups(Plan& plan) {
   }
 }
 
-void check_quantizable(const ModelTensor& tensor, const TensorEntry& entry) {
-  if (!is_convertible(entry.dtype) || entry.shape.size() != 2) {
+void check_quantizable(const ModelTensor& tensor, DType dtype) {
+  if (!is_convertible(dtype)) {
     throw Error(
         ErrorCode::kInput,
         fmt::format(
-            "tensor {}: {} with {} dimensions can't be quantized; a matrix of BF16, F16 or F32 is "
-            "wanted. Leave it as it is with --keep '{}'",
+            "tensor {}: {} can't be quantized; a matrix of BF16, F16 or F32 is wanted. Leave it as "
+            "it is with --keep '{}'",
             tensor.name,
-            dtype_name(entry.dtype),
-            entry.shape.size(),
+            dtype_name(dtype),
             tensor.module));
   }
-  if (entry.shape[1] % kMxBlock != 0) {
+  if (tensor.in_features() % kMxBlock != 0) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: {} columns are not a multiple of the MX block of {}; leave "
                             "it as it is with "
                             "--keep '{}'",
                             tensor.name,
-                            entry.shape[1],
+                            tensor.in_features(),
                             kMxBlock,
+                            tensor.module));
+  }
+  std::uint64_t written = 0;
+  for (const WrittenSlice& slice : tensor.written_as) {
+    written += slice.rows.num_rows();
+  }
+  if (tensor.slice && written != tensor.out_features()) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("tensor {}: the architecture's \"written_as\" names tensors for {} of "
+                            "its {} rows, so servers could not read it quantized; leave it as it "
+                            "is with --keep '{}'",
+                            tensor.name,
+                            written,
+                            tensor.out_features(),
                             tensor.module));
   }
 }
 
-Action choose_action(const ModelTensor& tensor,
-                     const TensorEntry& entry,
-                     bool quantize,
-                     const TensorWork& work) {
-  if (quantize) {
-    check_quantizable(tensor, entry);
-    return Action::kQuantize;
+// What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
+void add_quantized(const ModelTensor& tensor, TensorWork work, std::vector<TensorWork>& all) {
+  work.action = Action::kQuantize;
+  work.stored = DType::kU8;
+  work.cols = tensor.in_features();
+  const std::uint64_t rows = tensor.out_features();
+  std::vector<WrittenSlice> parts = tensor.written_as;
+  if (!tensor.slice) {
+    parts = {{work.name, {0, 1, rows, rows}}};
   }
-  const bool folded = work.column_activation || work.row_activation;
-  if (folded && !is_convertible(entry.dtype)) {
+  for (const WrittenSlice& part : parts) {
+    work.name = part.name;
+    work.rows = part.rows.num_rows();
+    work.source_rows = part.rows;
+    all.push_back(work);
+  }
+}
+
+Action choose_action(const ModelTensor& tensor,
+                     const TensorFolds& folds,
+                     DType source,
+                     DType stored) {
+  if (!folds.empty() && !is_convertible(source)) {
     throw Error(
         ErrorCode::kInput,
         fmt::format("tensor {}: {} can't be scaled, and the folds need it; use --fold-scales off",
                     tensor.name,
-                    dtype_name(entry.dtype)));
+                    dtype_name(source)));
   }
-  if (work.row_activation && tensor.role == TensorRole::kNorm) {
+  if (!folds.rows.empty() && tensor.role == TensorRole::kNorm) {
     return Action::kFoldNorm;
   }
-  return folded || work.stored != entry.dtype ? Action::kFoldLinear : Action::kCopy;
+  return !folds.empty() || stored != source ? Action::kFoldLinear : Action::kCopy;
 }
 
-// Fills actions, shapes and stored types.
+// Fills plan.tensors, but for their places.
 void decide_tensors(const Checkpoint& checkpoint, const std::vector<bool>& quantized, Plan& plan) {
   const bool quark = plan.recipe.layout == Layout::kQuark;
-  for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
-    const TensorEntry& entry = checkpoint.tensors()[index].entry;
+  for (std::size_t index = 0; index < plan.architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = plan.architecture.tensors[index];
-    TensorWork& work = plan.tensors[index];
-    work.source = index;
-    work.cols = entry.shape.size() == 2 ? entry.shape[1] : entry.num_elements();
-    work.rows = entry.shape.size() == 2 ? entry.shape[0] : 1;
-    work.stored = stored_dtype(tensor, entry.dtype, plan.recipe);
-    work.action = choose_action(tensor, entry, quark && quantized[index], work);
-    if (work.is_quantized()) {
-      work.stored = DType::kU8;
+    const TensorEntry& entry = checkpoint.tensors()[tensor.stored].entry;
+    const TensorFolds& folds = plan.folds[index];
+    TensorWork work;
+    work.tensor = index;
+    work.name = entry.name;
+    if (plan.architecture.tied && !plan.recipe.untie && plan.architecture.tied->dropped == index) {
+      continue;
     }
-    if (work.row_activation && work.action == Action::kFoldLinear && entry.shape.size() != 2) {
-      std::swap(work.rows, work.cols);  // a bias: one element a row
+    if (quark && quantized[index]) {
+      check_quantizable(tensor, entry.dtype);
+      add_quantized(tensor, std::move(work), plan.tensors);
+      continue;
     }
+    work.stored = stored_dtype(tensor, folds, entry.dtype, plan.recipe);
+    work.action = choose_action(tensor, folds, entry.dtype, work.stored);
+    const bool is_matrix = tensor.shape.size() == 2;
+    work.cols = is_matrix ? tensor.shape[1] : tensor.num_elements();
+    work.rows = is_matrix ? tensor.shape[0] : 1;
+    if (!folds.rows.empty() && work.action == Action::kFoldLinear && !is_matrix) {
+      std::swap(work.rows, work.cols);
+    }
+    plan.tensors.push_back(std::move(work));
   }
 }
 
 void place(const Checkpoint& checkpoint, Plan& plan) {
   std::vector<TensorToPlace> wanted;
   for (const TensorWork& work : plan.tensors) {
-    const SourceTensor& source = checkpoint.tensors()[work.source];
+    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+    const SourceTensor& source = checkpoint.tensors()[tensor.stored];
     const std::string& file_name = checkpoint.shards()[source.shard].file_name;
-    if (!work.is_quantized()) {
-      wanted.push_back({source.entry.name, work.stored, source.entry.shape, file_name});
-      continue;
+    if (work.is_quantized()) {
+      wanted.push_back({work.name, DType::kU8, {work.rows, work.cols / 2}, file_name});
+      wanted.push_back(
+          {work.name + "_scale", DType::kU8, {work.rows, work.cols / kMxBlock}, file_name, true});
+    } else if (tensor.slice.value_or(0) == 0) {
+      wanted.push_back({work.name, work.stored, source.entry.shape, file_name});
     }
-    wanted.push_back({source.entry.name, DType::kU8, {work.rows, work.cols / 2}, file_name});
-    wanted.push_back({source.entry.name + "_scale",
-                      DType::kU8,
-                      {work.rows, work.cols / kMxBlock},
-                      file_name,
-                      true});
   }
   plan.shards = place_tensors(wanted, plan.recipe.max_shard_bytes);
   std::unordered_map<std::string, OutputPlace> places;
@@ -231,10 +219,14 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
     }
   }
   for (TensorWork& work : plan.tensors) {
-    const std::string& name = checkpoint.tensors()[work.source].entry.name;
-    work.weight = places.at(name);
+    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+    work.weight = places.at(work.name);
     if (work.is_quantized()) {
-      work.scales = places.at(name + "_scale");
+      work.scales = places.at(work.name + "_scale");
+    } else if (tensor.slice) {
+      const std::uint64_t slices = checkpoint.tensors()[tensor.stored].entry.shape[0];
+      work.weight.size_bytes /= slices;
+      work.weight.file_offset += *tensor.slice * work.weight.size_bytes;
     }
   }
 }
@@ -242,7 +234,9 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
 void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
     const TensorWork& work = plan.tensors[index];
-    const std::uint64_t source_bytes = checkpoint.tensors()[work.source].entry.size_bytes();
+    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+    const std::uint64_t source_bytes =
+        work.rows * work.cols * dtype_bits(checkpoint.tensors()[tensor.stored].entry.dtype) / 8;
     const std::uint64_t output_bytes =
         work.weight.size_bytes + (work.scales ? work.scales->size_bytes : 0);
     plan.source_bytes += source_bytes;
@@ -272,10 +266,11 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   plan.recipe = recipe;
   const std::string config = checkpoint.config_text();
   plan.architecture = resolve(checkpoint, recipe, config);
-  plan.tensors.resize(checkpoint.tensors().size());
+  plan.folds.resize(plan.architecture.tensors.size());
   plan.groups.resize(plan.architecture.fold_groups.size());
   const std::vector<bool> quantized = choose_quantized(plan.architecture, recipe);
   if (statistics != nullptr) {
+    match_statistics(*statistics, plan.architecture);
     decide_groups(*statistics, quantized, plan);
   } else {
     allow_all_groups(plan);

@@ -19,7 +19,7 @@ namespace quantmill {
 enum class Action {
   kCopy,        // bytes as they are
   kFoldNorm,    // a norm divided by s
-  kFoldLinear,  // a matrix or bias scaled and stored as floating point
+  kFoldLinear,  // a matrix or vector scaled and stored as floating point
   kQuantize,    // a matrix scaled and quantized
 };
 
@@ -30,23 +30,35 @@ struct OutputPlace {
   std::uint64_t size_bytes = 0;
 };
 
+// Activations (indices into the architecture's) whose s acts on a tensor, each on columns or rows
+// of its own.
+struct TensorFolds {
+  std::vector<std::size_t> columns;  // that are multiplied, as a reader
+  std::vector<std::size_t> rows;     // rows, norm channels or bias elements that are divided
+
+  [[nodiscard]] bool empty() const { return columns.empty() && rows.empty(); }
+};
+
+// What becomes of a tensor of the architecture, or of some rows of it: an output tensor, or a slice
+// of one.
 struct TensorWork {
-  std::size_t source = 0;  // index into Checkpoint::tensors() and ResolvedArchitecture::tensors
+  std::size_t tensor = 0;  // index into ResolvedArchitecture::tensors
+  std::string name;        // of the output tensor
   Action action = Action::kCopy;
-  std::uint64_t rows = 1;  // of the matrix [rows, cols]; a vector is one row
+  // Of the matrix [rows, cols] that is made: the linear's own orientation if it is quantized, as it
+  // is stored otherwise. A vector is one row, or one column if it is divided.
+  std::uint64_t rows = 1;
   std::uint64_t cols = 0;
+  RowRange source_rows;       // kQuantize: the linear's rows that these rows are made of
   DType stored = DType::kU8;  // dtype in the output
-  // Activations (indices into the architecture's) whose s acts on this tensor.
-  std::optional<std::size_t> column_activation;  // columns are multiplied
-  std::optional<std::size_t> row_activation;     // rows, norm channels or bias elements are divided
   OutputPlace weight;
   std::optional<OutputPlace> scales;  // kQuantize
 
   [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
 };
 
-// A piece of one tensor: rows [begin, end), or bytes for kCopy. Its size depends on the tensor's
-// shape alone, so that sums taken task by task do not depend on who did what.
+// A piece of one TensorWork: rows [begin, end), or bytes for kCopy. Its size depends on the
+// tensor's shape alone, so that sums taken task by task do not depend on who did what.
 struct WriteTask {
   std::size_t tensor = 0;  // index into Plan::tensors
   std::uint64_t begin = 0;
@@ -58,8 +70,8 @@ struct WriteTask {
 // a fold group.
 struct SearchTask {
   std::size_t group = 0;       // index into ResolvedArchitecture::fold_groups
-  std::size_t activation = 0;  // whose statistic weighs the columns
-  std::size_t tensor = 0;      // index into Plan::tensors
+  std::size_t activation = 0;  // whose statistic weighs the columns, and which columns
+  std::size_t tensor = 0;      // index into ResolvedArchitecture::tensors
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::uint64_t step = 1;
@@ -75,6 +87,7 @@ struct GroupPlan {
 struct Plan {
   Recipe recipe;
   ResolvedArchitecture architecture;
+  std::vector<TensorFolds> folds;   // one per tensor of the architecture
   std::vector<TensorWork> tensors;  // in the checkpoint's order
   std::vector<OutputShard> shards;
   std::vector<GroupPlan> groups;         // one per fold group

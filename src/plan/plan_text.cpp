@@ -22,8 +22,9 @@ struct TypeSizes {
 TypeSizes sizes_by_type(const Plan& plan, const Checkpoint& checkpoint) {
   TypeSizes sizes;
   for (const TensorWork& work : plan.tensors) {
-    const TensorEntry& entry = checkpoint.tensors()[work.source].entry;
-    sizes.before[std::string(dtype_name(entry.dtype))] += entry.size_bytes();
+    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+    const DType dtype = checkpoint.tensors()[tensor.stored].entry.dtype;
+    sizes.before[std::string(dtype_name(dtype))] += work.rows * work.cols * dtype_bits(dtype) / 8;
     const std::string name(work.is_quantized() ? scheme_name(plan.recipe.scheme)
                                                : dtype_name(work.stored));
     sizes.after[name] += work.weight.size_bytes + (work.scales ? work.scales->size_bytes : 0);
@@ -46,11 +47,11 @@ std::string_view action_name(Action action) {
 }
 
 // Share of the source's elements that are quantized.
-double coverage(const Plan& plan, const Checkpoint& checkpoint) {
+double coverage(const Plan& plan) {
   std::uint64_t quantized = 0;
   std::uint64_t all = 0;
   for (const TensorWork& work : plan.tensors) {
-    const std::uint64_t elements = checkpoint.tensors()[work.source].entry.num_elements();
+    const std::uint64_t elements = work.rows * work.cols;
     all += elements;
     quantized += work.is_quantized() ? elements : 0;
   }
@@ -93,7 +94,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
   text += fmt::format("{} -> {}, {:.1f} % of the parameters quantized\n",
                       format_size(plan.source_bytes),
                       format_size(plan.output_bytes),
-                      100 * coverage(plan, checkpoint));
+                      100 * coverage(plan));
   const TypeSizes sizes = sizes_by_type(plan, checkpoint);
   for (const auto& [name, bytes] : sizes.before) {
     text += fmt::format("  before  {:<8} {:>12}\n", name, format_size(bytes));
@@ -115,14 +116,15 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
   }
   text += "tensors\n";
   for (const TensorWork& work : plan.tensors) {
-    const TensorEntry& entry = checkpoint.tensors()[work.source].entry;
+    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+    const DType dtype = checkpoint.tensors()[tensor.stored].entry.dtype;
     const std::string_view stored =
         work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored);
     text += fmt::format("  {:<{}} {:<5} [{}] -> {} ({})\n",
-                        entry.name,
+                        tensor.slice && !work.is_quantized() ? tensor.name : work.name,
                         kColumnsOfNames,
-                        dtype_name(entry.dtype),
-                        fmt::join(entry.shape, ", "),
+                        dtype_name(dtype),
+                        fmt::join(tensor.shape, ", "),
                         stored,
                         action_name(work.action));
   }
@@ -144,7 +146,7 @@ std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint) {
   json["recipe"] = Json::parse(to_json(plan.recipe));
   json["source_bytes"] = plan.source_bytes;
   json["output_bytes"] = plan.output_bytes;
-  json["coverage"] = coverage(plan, checkpoint);
+  json["coverage"] = coverage(plan);
   json["fold_groups"] = Json::array();
   for (std::size_t index = 0; index < plan.groups.size(); ++index) {
     const FoldGroup& group = plan.architecture.fold_groups[index];
@@ -158,11 +160,13 @@ std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint) {
   }
   json["tensors"] = Json::array();
   for (const TensorWork& work : plan.tensors) {
-    const TensorEntry& entry = checkpoint.tensors()[work.source].entry;
+    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+    const DType dtype = checkpoint.tensors()[tensor.stored].entry.dtype;
     json["tensors"].push_back(
-        {{"name", entry.name},
-         {"dtype", dtype_name(entry.dtype)},
-         {"shape", entry.shape},
+        {{"name", work.name},
+         {"source", tensor.name},
+         {"dtype", dtype_name(dtype)},
+         {"shape", tensor.shape},
          {"stored_as",
           work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored)},
          {"action", action_name(work.action)},

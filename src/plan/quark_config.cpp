@@ -97,6 +97,21 @@ void set_dtype(const Recipe& recipe, JsonValue& config) {
   }
 }
 
+// The embeddings are two tensors in the output.
+void untie(JsonValue& config) {
+  const std::string key = "tie_word_embeddings";
+  bool is_stated = config.find(key) != nullptr;
+  for (JsonValue& section : config.items) {
+    if (section.find(key) != nullptr) {
+      section.set(key, JsonValue::boolean(false));
+      is_stated = true;
+    }
+  }
+  if (config.find(key) != nullptr || !is_stated) {
+    config.set(key, JsonValue::boolean(false));
+  }
+}
+
 // What stays unquantized and what does not among the tensors with one exclude_all.
 struct Kind {
   std::string exclude_layers;
@@ -146,6 +161,17 @@ std::string layer_pattern(const Kind& kind, std::optional<std::uint64_t> offset)
   return replace_all(kind.exclude_layers, "{layers}", fmt::format("({})", fmt::join(numbers, "|")));
 }
 
+// What the checkpoint writes before the architecture's names.
+std::string prefix_of(const ModelTensor& tensor, const ResolvedArchitecture& architecture) {
+  std::string longest;
+  for (const std::string& prefix : architecture.prefixes) {
+    if (prefix.size() > longest.size() && tensor.name.starts_with(prefix)) {
+      longest = prefix;
+    }
+  }
+  return longest;
+}
+
 }  // namespace
 
 std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
@@ -163,6 +189,9 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
       entries.insert(tensor.module);
     }
     if (tensor.exclude_all.empty()) {
+      if (!quantized[i] && !tensor.fused_group.empty()) {
+        entries.insert(prefix_of(tensor, architecture) + tensor.fused_group);
+      }
       continue;
     }
     Kind& kind = kinds[tensor.exclude_all];
@@ -189,6 +218,9 @@ std::string output_config(const std::string& source_config,
   if (config.kind != JsonValue::Kind::kObject) {
     throw Error(ErrorCode::kInput,
                 fmt::format("config.json: an object is wanted, found {}", describe_json(config)));
+  }
+  if (recipe.untie) {
+    untie(config);
   }
   if (recipe.compat == Compat::kSeed && recipe.layout == Layout::kQuark) {
     config.set("quantization_config", seed_section());

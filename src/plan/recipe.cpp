@@ -38,16 +38,18 @@ constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 11> kKeys{"scheme",
+constexpr std::array<std::string_view, 13> kKeys{"scheme",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
                                                  "scale_rule",
                                                  "fold_scales",
                                                  "keep",
+                                                 "include",
                                                  "compat",
                                                  "architecture",
                                                  "allow_unknown",
+                                                 "untie",
                                                  "max_shard_size"};
 
 template <typename Value, std::size_t kCount>
@@ -136,15 +138,17 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.fold_scales = fold_scales_from_name(text_of(value, key));
   } else if (key == "keep") {
     recipe.keep = texts_of(value, key);
+  } else if (key == "include") {
+    recipe.include = texts_of(value, key);
   } else if (key == "compat") {
     recipe.compat = compat_from_name(text_of(value, key));
   } else if (key == "architecture") {
     recipe.architecture = text_of(value, key);
-  } else if (key == "allow_unknown") {
+  } else if (key == "allow_unknown" || key == "untie") {
     if (value.kind != JsonValue::Kind::kBoolean) {
       fail(fmt::format("{} must be true or false, found {}", key, describe_json(value)));
     }
-    recipe.allow_unknown = value.text == "true";
+    (key == "untie" ? recipe.untie : recipe.allow_unknown) = value.text == "true";
   } else if (key == "max_shard_size") {
     recipe.max_shard_bytes = size_of(value, key);
   } else {
@@ -246,9 +250,11 @@ std::string to_json(const Recipe& recipe) {
   root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
   root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
   root.set("keep", JsonValue::array(recipe.keep));
+  root.set("include", JsonValue::array(recipe.include));
   root.set("compat", named(compat_name(recipe.compat)));
   root.set("architecture", JsonValue::string(recipe.architecture));
   root.set("allow_unknown", JsonValue::boolean(recipe.allow_unknown));
+  root.set("untie", JsonValue::boolean(recipe.untie));
   root.set("max_shard_size", JsonValue::number(recipe.max_shard_bytes));
   return print_json(root);
 }

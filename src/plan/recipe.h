@@ -27,15 +27,18 @@ struct Recipe {
   ScaleRule scale_rule = ScaleRule::kEven;
   FoldScales fold_scales = FoldScales::kExact;
   std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
+  std::vector<std::string> include;  // parts of the model that are quantized on request only
   Compat compat = Compat::kNone;
   std::string architecture;  // name of a built-in one, a file, or empty: chosen from config.json
   bool allow_unknown = false;
+  bool untie = false;  // embeddings that config.json calls one tensor, and are two, stay two
   std::uint64_t max_shard_bytes = 0;  // 0: the source's shards
 };
 
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas,
-// scale_rule, fold_scales, keep, compat, architecture, allow_unknown, max_shard_size (number of
-// bytes or text like "4G"). Errors, kUsage: not JSON, unknown key or value (with those that exist).
+// scale_rule, fold_scales, keep, include, compat, architecture, allow_unknown, untie,
+// max_shard_size (number of bytes or text like "4G"). Errors, kUsage: not JSON, unknown key or
+// value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 
 // What can't go together (kUsage): layout quark with a scheme that is not mxfp4, layout plain with

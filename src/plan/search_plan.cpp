@@ -7,11 +7,14 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "kernels/mx.h"
 
 namespace quantmill {
 namespace {
 
 constexpr std::uint64_t kTaskElements = std::uint64_t{1} << 20;
+// Beyond this share of recorded inputs that match nothing, the rest matched by accident.
+constexpr double kLargestUnusedShare = 0.5;
 constexpr std::uint64_t kSeedRows =
     2048;  // the script that compat seed reproduces searches on so many rows
 
@@ -30,11 +33,10 @@ std::string family_of(const std::string& name) {
 }
 
 // Families of activations that have statistics in at least one layer.
-std::set<std::string> recorded_families(const ResolvedArchitecture& architecture,
-                                        const Statistics& statistics) {
+std::set<std::string> recorded_families(const ResolvedArchitecture& architecture) {
   std::set<std::string> families;
   for (const Activation& activation : architecture.activations) {
-    if (!activation.statistics.empty() && statistics.contains(activation.statistics)) {
+    if (!activation.statistics.empty()) {
       families.insert(family_of(activation.name));
     }
   }
@@ -42,25 +44,26 @@ std::set<std::string> recorded_families(const ResolvedArchitecture& architecture
 }
 
 void check_recorded(const ResolvedArchitecture& architecture, const Statistics& statistics) {
-  const std::set<std::string> families = recorded_families(architecture, statistics);
+  const std::set<std::string> families = recorded_families(architecture);
   for (const Activation& activation : architecture.activations) {
-    if (activation.statistics.empty()) {
+    if (activation.recorded_as.empty()) {
       continue;
     }
-    const auto found = statistics.find(activation.statistics);
-    if (found == statistics.end()) {
-      if (activation.statistics_optional && !families.contains(family_of(activation.name))) {
+    if (activation.statistics.empty()) {
+      // Nothing could be folded, or nobody recorded such inputs in any layer.
+      if (!activation.no_fold_reason.empty() ||
+          (activation.statistics_optional && !families.contains(family_of(activation.name)))) {
         continue;
       }
       throw Error(ErrorCode::kInput,
                   fmt::format("the statistics have no input '{}', which the scales of '{}' need; "
                               "record it, or leave "
                               "the model unscaled with --scaling none",
-                              activation.statistics,
+                              activation.recorded_as.front(),
                               activation.name));
     }
-    const std::uint64_t wanted = activation.columns.num_columns();
-    if (found->second.absmean.size() != wanted) {
+    const std::size_t found = statistics.at(activation.statistics).absmean.size();
+    if (found != activation.reader_columns) {
       throw Error(
           ErrorCode::kInput,
           fmt::format(
@@ -68,19 +71,29 @@ void check_recorded(const ResolvedArchitecture& architecture, const Statistics& 
               "columns; "
               "they are of another model, or a tensor-parallel part is missing or too short",
               activation.statistics,
-              found->second.absmean.size(),
-              wanted));
+              found,
+              activation.reader_columns));
     }
   }
 }
 
-// Recorded inputs that no activation uses: an error if that is all of them, a notice otherwise.
-void check_unused(const Statistics& statistics, Plan& plan) {
-  std::set<std::string> known(plan.architecture.known_statistics.begin(),
-                              plan.architecture.known_statistics.end());
-  for (const Activation& activation : plan.architecture.activations) {
-    known.insert(activation.statistics);
+// Every name that an activation's record may have.
+std::set<std::string> known_names(const ResolvedArchitecture& architecture) {
+  std::set<std::string> known(architecture.known_statistics.begin(),
+                              architecture.known_statistics.end());
+  for (const Activation& activation : architecture.activations) {
+    for (const std::string& name : activation.recorded_as) {
+      for (const std::string& prefix : architecture.prefixes) {
+        known.insert(prefix + name);
+      }
+    }
   }
+  return known;
+}
+
+// Recorded inputs that no activation uses: an error if they are most of them, a notice otherwise.
+void check_unused(const Statistics& statistics, Plan& plan) {
+  const std::set<std::string> known = known_names(plan.architecture);
   std::vector<std::string> unused;
   for (const auto& [name, input] : statistics) {
     if (!known.contains(name)) {
@@ -96,7 +109,8 @@ void check_unused(const Statistics& statistics, Plan& plan) {
                   statistics.size(),
                   plan.architecture.name,
                   unused.front());
-  if (unused.size() == statistics.size()) {
+  if (static_cast<double>(unused.size()) >
+      kLargestUnusedShare * static_cast<double>(statistics.size())) {
     throw Error(ErrorCode::kInput,
                 text + "; these statistics are of another model or use other names");
   }
@@ -107,6 +121,10 @@ bool has_tokens(const Statistics& statistics, const Activation& activation) {
   const auto found = statistics.find(activation.statistics);
   return !activation.statistics.empty() && found != statistics.end() &&
          !(found->second.has_count && found->second.count == 0);
+}
+
+bool is_whole_blocks(const ColumnMap& columns) {
+  return columns.start % kMxBlock == 0 && columns.num_columns() % kMxBlock == 0;
 }
 
 // Why the scales of a group can't be searched; empty if they can.
@@ -126,16 +144,20 @@ std::string reason_not_searched(const Plan& plan,
   bool recorded = false;
   bool tokens = false;
   bool reader = false;
+  bool whole_blocks = true;
   for (const std::size_t index : group.activations) {
     const Activation& activation = plan.architecture.activations[index];
-    recorded =
-        recorded || (!activation.statistics.empty() && statistics.contains(activation.statistics));
+    recorded = recorded || !activation.statistics.empty();
+    whole_blocks = whole_blocks && is_whole_blocks(activation.columns);
     tokens = tokens || has_tokens(statistics, activation);
     reader = reader || std::ranges::any_of(activation.readers,
                                            [&](std::size_t tensor) { return quantized[tensor]; });
   }
   if (!reader) {
     return "none of its readers is quantized";
+  }
+  if (!whole_blocks) {
+    return "its columns are not whole blocks of 32 in the readers";
   }
   if (!recorded) {
     return "no statistics were recorded for it";
@@ -149,7 +171,7 @@ std::uint64_t seed_row_step(const Plan& plan,
                             const std::vector<bool>& quantized) {
   std::uint64_t rows = 0;
   for (const std::size_t reader : activation.readers) {
-    rows += quantized[reader] ? plan.tensors[reader].rows : 0;
+    rows += quantized[reader] ? plan.architecture.tensors[reader].out_features() : 0;
   }
   return std::max<std::uint64_t>(1, rows > kSeedRows ? rows / kSeedRows : 1);
 }
@@ -171,20 +193,35 @@ void cut_group_tasks(std::size_t group,
       if (!quantized[reader]) {
         continue;
       }
-      const TensorWork& work = plan.tensors[reader];
-      const std::uint64_t piece = std::max<std::uint64_t>(1, kTaskElements / work.cols) * step;
-      const std::uint64_t last = std::min(work.rows, limit > offset ? limit - offset : 0);
+      const ModelTensor& tensor = plan.architecture.tensors[reader];
+      const std::uint64_t rows = tensor.out_features();
+      const std::uint64_t cols = tensor.in_features();
+      const std::uint64_t piece = std::max<std::uint64_t>(1, kTaskElements / cols) * step;
+      const std::uint64_t last = std::min(rows, limit > offset ? limit - offset : 0);
       for (std::uint64_t begin = (step - offset % step) % step; begin < last; begin += piece) {
         const std::uint64_t end = std::min(last, begin + piece);
         plan.search_tasks.push_back(
-            {group, index, reader, begin, end, step, (end - begin + step - 1) / step * work.cols});
+            {group, index, reader, begin, end, step, (end - begin + step - 1) / step * cols});
       }
-      offset += work.rows;
+      offset += rows;
     }
   }
 }
 
 }  // namespace
+
+void match_statistics(const Statistics& statistics, ResolvedArchitecture& architecture) {
+  for (Activation& activation : architecture.activations) {
+    activation.statistics.clear();
+    for (const std::string& name : activation.recorded_as) {
+      for (const std::string& prefix : architecture.prefixes) {
+        if (activation.statistics.empty() && statistics.contains(prefix + name)) {
+          activation.statistics = prefix + name;
+        }
+      }
+    }
+  }
+}
 
 void decide_groups(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan) {
   const bool scaling =
@@ -249,9 +286,10 @@ std::vector<double> pooled_absmean(const ResolvedArchitecture& architecture,
   for (const Activation* activation : recorded) {
     const InputStatistics& input = statistics.at(activation->statistics);
     const double weight = by_count ? static_cast<double>(input.count) : 1.0;
-    const double share = weight / static_cast<double>(activation->columns.repeats);
+    const ColumnMap& columns = activation->columns;
+    const double share = weight / static_cast<double>(columns.repeats);
     total += weight;
-    for (std::size_t column = 0; column < input.absmean.size(); ++column) {
+    for (std::size_t column = columns.start; column < columns.end(); ++column) {
       sums[activation->columns.channel_of(column)] += share * input.absmean[column];
     }
   }

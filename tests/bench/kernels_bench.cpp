@@ -91,7 +91,9 @@ void dequantize(const Context& context, Data& data) {
 }
 
 void scale(const Context& context, Data& data) {
-  scale_matrix(context, data.other_matrix(), data.first_candidate(), data.row_factors);
+  scale_matrix(context,
+               data.other_matrix(),
+               {.columns = data.first_candidate(), .row_divisors = data.row_factors});
 }
 
 void compare(const Context& context, Data& data) {
