@@ -171,13 +171,26 @@ void TensorMatcher::find_variants() {
         present.push_back(variant);
       }
     }
-    if (present.size() != 1) {
+    if (present.size() > 1 || (present.empty() && is_called_for(choice))) {
       fail(fmt::format(
           "the checkpoint must have tensors of one of the variants {}, and has {}",
           fmt::join(choice, ", "),
           present.empty() ? "none of them" : fmt::format("{}", fmt::join(present, " and "))));
     }
   }
+}
+
+bool TensorMatcher::is_called_for(const std::vector<std::string>& variants) {
+  bool is_called = false;
+  for (const TensorSpec& spec : file_.tensors) {
+    if (std::ranges::find(variants, spec.variant) == variants.end()) {
+      continue;
+    }
+    for_each_binding(placeholders(spec.name), {}, [&](const Binding& binding) {
+      is_called = is_called || holds(spec.condition, binding);
+    });
+  }
+  return is_called;
 }
 
 void TensorMatcher::match_entry(const TensorSpec& spec, EntryMatches& counts) {

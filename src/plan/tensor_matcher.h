@@ -67,6 +67,8 @@ class TensorMatcher {
   [[nodiscard]] std::string layers_hint(const Binding& binding) const;
   void count_name();
   void find_variants();
+  // Whether any tensor of these variants is one that the checkpoint must have, by its condition.
+  bool is_called_for(const std::vector<std::string>& variants);
   void match_entry(const TensorSpec& spec, EntryMatches& counts);
   void describe_all();
   [[nodiscard]] ModelTensor describe(const Match& match, std::size_t stored) const;
