@@ -1,6 +1,7 @@
 #include "jobs/job_options.h"
 
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -23,6 +24,12 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
       .add_option("--compat-scales",
                   options->compat_scales,
                   "JSON with the scales (s_f32_hex) that --compat seed is to use")
+      ->type_name("FILE")
+      ->group("What to make");
+  command
+      .add_option("--scales",
+                  options->scales,
+                  "use these scales, a quantmill_scales.h5 of an earlier job, instead of a search")
       ->type_name("FILE")
       ->group("What to make");
   const std::string group = "How to run";
@@ -64,6 +71,14 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
       ->check(CLI::Range(0.0, 3600.0))
       ->group(group);
   command
+      .add_option("--heartbeat",
+                  options->heartbeat_seconds,
+                  "seconds between lines of progress; a rank that finishes nothing for so long is "
+                  "named (default 60, 0: neither)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->group(group);
+  command
       .add_flag("--no-journal",
                 options->no_journal,
                 "keep no record of finished work: nothing to resume from")
@@ -84,12 +99,21 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
   return options;
 }
 
+namespace {
+
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<long>(std::ceil(seconds * 1000)));
+}
+
+}  // namespace
+
 JobOptions make_job_options(const JobCommandOptions& options) {
   JobOptions job;
   job.source = options.source;
   job.out = options.out;
   job.statistics = options.statistics;
   job.compat_scales = options.compat_scales;
+  job.scales = options.scales;
   job.recipe = make_recipe(*options.recipe);
   job.memory_bytes = parse_size(options.memory);
   job.overwrite = options.overwrite;
@@ -97,11 +121,15 @@ JobOptions make_job_options(const JobCommandOptions& options) {
               : options.restart ? StartMode::kRestart
                                 : StartMode::kStart;
   job.journal = !options.no_journal;
-  job.checkpoint_interval =
-      std::chrono::milliseconds(static_cast<long>(options.checkpoint_interval_seconds * 1000));
+  job.checkpoint_interval = to_milliseconds(options.checkpoint_interval_seconds);
+  job.heartbeat = to_milliseconds(options.heartbeat_seconds);
   if (job.compat_scales && job.recipe.compat != Compat::kSeed) {
     throw Error(ErrorCode::kUsage,
                 "--compat-scales gives the scales of --compat seed; add that, or leave it out");
+  }
+  if (job.scales && (job.compat_scales || job.statistics)) {
+    throw Error(ErrorCode::kUsage,
+                "--scales are used as they are: leave --stats and --compat-scales out");
   }
   return job;
 }

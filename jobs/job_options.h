@@ -19,6 +19,7 @@ struct JobCommandOptions {
   std::string out;
   std::optional<std::string> statistics;
   std::optional<std::string> compat_scales;
+  std::optional<std::string> scales;
   std::shared_ptr<RecipeOptions> recipe;
   std::string memory = "2G";
   std::string backend = "auto";
@@ -30,6 +31,7 @@ struct JobCommandOptions {
   bool restart = false;
   bool no_journal = false;
   double checkpoint_interval_seconds = 30;
+  double heartbeat_seconds = 60;
   bool quiet = false;
   bool verbose = false;
 };

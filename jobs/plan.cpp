@@ -1,6 +1,11 @@
 #include "jobs/plan.h"
 
 #include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/reader.h"
@@ -9,12 +14,36 @@
 #include "pipeline/run.h"
 #include "plan/architecture.h"
 #include "plan/plan.h"
+#include "plan/slurm_block.h"
 
 namespace quantmill {
 namespace {
 
-int run_plan(const JobCommandOptions& options, bool json) {
+// Options that only `plan` has.
+struct PlanOptions {
+  bool json = false;
+  std::optional<std::string> assumed_rate;
+};
+
+std::string add_slurm_block(const std::string& plan, const SlurmBlock& block) {
+  auto json = nlohmann::ordered_json::parse(plan);
+  json["slurm"] = {{"nodes", block.nodes},
+                   {"ntasks_per_node", block.tasks_per_node},
+                   {"cpus_per_task", block.cpus_per_task},
+                   {"mem_mib", block.memory_mib},
+                   {"time_minutes", block.limit_minutes},
+                   {"estimated_seconds", block.estimated_seconds},
+                   {"assumed_bytes_per_second_and_core", block.assumed_rate},
+                   {"block", print_slurm_block(block)}};
+  return json.dump(1) + "\n";
+}
+
+int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
   const JobOptions job = make_job_options(options);
+  const std::uint64_t rate = own.assumed_rate ? parse_size(*own.assumed_rate) : 0;
+  if (own.assumed_rate && rate == 0) {
+    throw Error(ErrorCode::kUsage, "--assume-rate 0 would take forever; give bytes a second");
+  }
   const Checkpoint checkpoint = Checkpoint::open(job.source);
   Statistics statistics;
   if (job.statistics) {
@@ -22,10 +51,12 @@ int run_plan(const JobCommandOptions& options, bool json) {
         *job.statistics,
         partition_rule(choose_architecture(job.recipe.architecture, checkpoint.config_text())));
   }
-  const Plan plan = job.compat_scales ? make_plan_without_search(checkpoint, job.recipe)
-                                      : make_plan(checkpoint, statistics, job.recipe);
+  const Plan plan = searches_scales(job) ? make_plan(checkpoint, statistics, job.recipe)
+                                         : make_plan_without_search(checkpoint, job.recipe);
   check_resources(job, checkpoint, plan, options.num_threads);
-  std::cout << (json ? plan_to_json(plan, checkpoint) : describe_plan(plan, checkpoint))
+  const SlurmBlock block = suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate);
+  std::cout << (own.json ? add_slurm_block(plan_to_json(plan, checkpoint), block)
+                         : describe_plan(plan, checkpoint) + describe_slurm_block(block))
             << std::flush;
   return 0;
 }
@@ -37,10 +68,16 @@ void add_plan_command(CLI::App& app, std::function<int()>& action) {
                                          "Say what `quantize` would do with the same options, "
                                          "refuse what it would refuse, and do nothing");
   const std::shared_ptr<JobCommandOptions> options = add_job_options(*command);
-  auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "print the plan as JSON");
+  auto own = std::make_shared<PlanOptions>();
+  command->add_flag("--json", own->json, "print the plan as JSON");
+  command
+      ->add_option("--assume-rate",
+                   own->assumed_rate,
+                   "source a second that one core gets done, for the suggested Slurm job (default "
+                   "50M, without a search 200M)")
+      ->type_name("SIZE");
   command->callback(
-      [options, json, &action] { action = [options, json] { return run_plan(*options, *json); }; });
+      [options, own, &action] { action = [options, own] { return run_plan(*options, *own); }; });
 }
 
 }  // namespace quantmill

@@ -13,6 +13,7 @@
 #include "jobs/job_options.h"
 #include "pipeline/run.h"
 #include "pipeline/team.h"
+#include "pipeline/work_folder.h"
 
 namespace quantmill {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 int run_quantize(const JobCommandOptions& options) {
   catch_interrupts();
   const MpiEnvironment mpi;
-  const Team team = make_team(options.num_threads, options.ranks_per_node);
+  Team team = make_team(options.num_threads, options.ranks_per_node);
   Log log;
   try {
     Context context;
@@ -32,6 +33,9 @@ int run_quantize(const JobCommandOptions& options) {
       context = make_context(options.backend);
       job = make_job_options(options);
     });
+    if (job.heartbeat.count() > 0) {
+      team.heartbeat = {log, job.heartbeat, WorkFolder::journal_folder(job.out)};
+    }
     const std::string report = run_job(team, context, log, job);
     if (team.is_leader()) {
       std::cout << report << std::flush;

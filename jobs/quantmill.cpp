@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/version.h"
+#include "jobs/arch.h"
 #include "jobs/inspect.h"
 #include "jobs/plan.h"
 #include "jobs/quantize.h"
@@ -50,6 +51,7 @@ int run(int argc, char** argv) {
   quantmill::add_stats_command(app, action);
   quantmill::add_inspect_command(app, action);
   quantmill::add_verify_command(app, action);
+  quantmill::add_arch_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {

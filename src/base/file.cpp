@@ -180,6 +180,15 @@ std::uint64_t File::size_bytes() const {
   return narrow<std::uint64_t>(status.st_size);
 }
 
+std::int64_t File::changed_ns() const {
+  struct stat status {};
+
+  if (::fstat(descriptor_.get(), &status) != 0) {
+    throw_io("look at", path_);
+  }
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   std::size_t done = 0;
   while (done < out.size()) {

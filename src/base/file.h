@@ -33,6 +33,9 @@ class File {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
   [[nodiscard]] std::uint64_t size_bytes() const;
+  // When its content was last changed, in nanoseconds since 1970. Of the file that is open,
+  // whatever its name means by now.
+  [[nodiscard]] std::int64_t changed_ns() const;
 
   // Fills `out` from `offset`; kIo naming the path and offset if the file ends before.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;

@@ -212,6 +212,7 @@ SafetensorsHeader read_safetensors_header(const File& file) {
 
 void Checkpoint::add_shard(const std::string& file_name) {
   File file = File::open_to_read(folder_ / file_name);
+  const std::int64_t changed_ns = file.changed_ns();  // before anything is read: later changes show
   SafetensorsHeader header = read_safetensors_header(file);
   const std::size_t shard = shards_.size();
   for (const TensorEntry& entry : header.tensors) {
@@ -225,7 +226,7 @@ void Checkpoint::add_shard(const std::string& file_name) {
     }
     tensors_.push_back({entry, shard});
   }
-  shards_.push_back({file_name, std::move(header), file.size_bytes()});
+  shards_.push_back({file_name, std::move(header), file.size_bytes(), changed_ns});
   files_.push_back(std::move(file));
 }
 
@@ -316,6 +317,12 @@ void Checkpoint::read(const SourceTensor& tensor,
   const std::uint64_t begin = shards_[tensor.shard].header.data_begin + tensor.entry.begin + offset;
   with_context("tensor " + quote_name(tensor.entry.name),
                [&] { files_[tensor.shard].read_at(begin, out); });
+}
+
+std::string Checkpoint::stored_header(std::size_t shard) const {
+  std::string header(shards_.at(shard).header.data_begin, '\0');
+  files_[shard].read_at(0, std::as_writable_bytes(std::span(header)));
+  return header;
 }
 
 std::string Checkpoint::config_text() const {

@@ -29,6 +29,7 @@ struct SourceShard {
   std::string file_name;  // relative to the folder
   SafetensorsHeader header;
   std::uint64_t size_bytes = 0;
+  std::int64_t changed_ns = 0;  // of the file as opened: File::changed_ns
 };
 
 // The header of a safetensors file. Errors: as parse_safetensors_header, and a file that is too
@@ -60,6 +61,9 @@ class Checkpoint {
   // Fills `out` with the tensor's bytes from `offset`. Thread-safe. kIo if the file is shorter by
   // now.
   void read(const SourceTensor& tensor, std::uint64_t offset, std::span<std::byte> out) const;
+
+  // The shard's first data_begin bytes as they are stored. kIo.
+  [[nodiscard]] std::string stored_header(std::size_t shard) const;
 
   // The text of config.json. kInput if there is none.
   [[nodiscard]] std::string config_text() const;

@@ -189,50 +189,62 @@ void Communicator::abort(int status) const {
   std::terminate();
 }
 
-struct SharedCounter::State {
-  struct Words {
-    std::uint64_t next;
-    std::uint64_t stopped;
-  };
-
+struct SharedWords::State {
   MPI_Win window = MPI_WIN_NULL;
-  Words* words = nullptr;
+  std::uint64_t* words = nullptr;
 };
 
-SharedCounter::SharedCounter(const Communicator& node) : state_(std::make_unique<State>()) {
-  const MPI_Aint mine = node.rank() == 0 ? static_cast<MPI_Aint>(sizeof(State::Words)) : 0;
+SharedWords::SharedWords(const Communicator& node, std::size_t count)
+    : state_(std::make_unique<State>()) {
+  const std::size_t size_bytes = node.rank() == 0 ? count * sizeof(std::uint64_t) : 0;
   void* base = nullptr;
-  check_mpi(MPI_Win_allocate_shared(
-                mine, 1, MPI_INFO_NULL, node.state_->handle.get(), &base, &state_->window),
+  check_mpi(MPI_Win_allocate_shared(static_cast<MPI_Aint>(size_bytes),
+                                    1,
+                                    MPI_INFO_NULL,
+                                    node.state_->handle.get(),
+                                    &base,
+                                    &state_->window),
             "MPI_Win_allocate_shared");
-  MPI_Aint size_bytes = 0;
+  MPI_Aint whole_bytes = 0;
   int unit = 0;
-  check_mpi(MPI_Win_shared_query(state_->window, 0, &size_bytes, &unit, &base),
+  check_mpi(MPI_Win_shared_query(state_->window, 0, &whole_bytes, &unit, &base),
             "MPI_Win_shared_query");
-  state_->words = static_cast<State::Words*>(base);
-  if (node.rank() == 0) {
-    std::atomic_ref(state_->words->next).store(0);
-    std::atomic_ref(state_->words->stopped).store(0);
+  state_->words = static_cast<std::uint64_t*>(base);
+  for (std::size_t index = 0; node.rank() == 0 && index < count; ++index) {
+    at(index).store(0);
   }
   node.barrier();
 }
 
-SharedCounter::~SharedCounter() {
+SharedWords::~SharedWords() {
   if (std::uncaught_exceptions() == 0) {
     MPI_Win_free(&state_->window);
   }
 }
 
+std::atomic_ref<std::uint64_t> SharedWords::at(std::size_t index) const noexcept {
+  return std::atomic_ref(state_->words[index]);
+}
+
+namespace {
+
+// The words of a SharedCounter.
+enum CounterWord : std::size_t { kNext, kStopped, kNumWords };
+
+}  // namespace
+
+SharedCounter::SharedCounter(const Communicator& node) : words_(node, kNumWords) {}
+
 std::uint64_t SharedCounter::take() noexcept {
-  return std::atomic_ref(state_->words->next).fetch_add(1);
+  return words_.at(kNext).fetch_add(1);
 }
 
 void SharedCounter::stop() noexcept {
-  std::atomic_ref(state_->words->stopped).store(1);
+  words_.at(kStopped).store(1);
 }
 
 bool SharedCounter::stopped() const noexcept {
-  return std::atomic_ref(state_->words->stopped).load() != 0;
+  return words_.at(kStopped).load() != 0;
 }
 
 struct JobStop::State {

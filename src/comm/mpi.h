@@ -73,8 +73,26 @@ class Communicator {
  private:
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
-  friend class SharedCounter;
+  friend class SharedWords;
   friend class JobStop;
+  std::unique_ptr<State> state_;
+};
+
+// Numbers in memory that the ranks of a node share, 0 at first. No MPI call is needed to read or
+// write them, so a rank that computes, or does not run at all, never makes another wait.
+class SharedWords {
+ public:
+  // Collective over `node`, whose ranks must share memory (or be one rank).
+  SharedWords(const Communicator& node, std::size_t count);
+  ~SharedWords();
+  SharedWords(const SharedWords&) = delete;
+  SharedWords& operator=(const SharedWords&) = delete;
+
+  // Thread-safe, not collective; index below `count`.
+  [[nodiscard]] std::atomic_ref<std::uint64_t> at(std::size_t index) const noexcept;
+
+ private:
+  struct State;
   std::unique_ptr<State> state_;
 };
 
@@ -84,9 +102,6 @@ class SharedCounter {
  public:
   // Collective over `node`, whose ranks must share memory (or be one rank).
   explicit SharedCounter(const Communicator& node);
-  ~SharedCounter();
-  SharedCounter(const SharedCounter&) = delete;
-  SharedCounter& operator=(const SharedCounter&) = delete;
 
   // The next number, from 0. Thread-safe, not collective.
   std::uint64_t take() noexcept;
@@ -96,8 +111,7 @@ class SharedCounter {
   [[nodiscard]] bool stopped() const noexcept;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  SharedWords words_;
 };
 
 // Tells all ranks of a job to stop, whoever noticed the reason. request() and is_requested() are

@@ -1,6 +1,8 @@
 #include "pipeline/fingerprint.h"
 
-#include <chrono>
+#include <cstring>
+#include <span>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -25,10 +27,8 @@ std::string hash_statistics(const Statistics& statistics) {
   return hash_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-std::string hash_header(const std::filesystem::path& path, const SourceShard& shard) {
-  std::string header(shard.header.data_begin, '\0');
-  File::open_to_read(path).read_at(0, std::as_writable_bytes(std::span(header)));
-  return hash_text(header);
+std::string describe_time(std::int64_t changed_ns) {
+  return fmt::format(", changed at {} ns", changed_ns);
 }
 
 }  // namespace
@@ -36,37 +36,69 @@ std::string hash_header(const std::filesystem::path& path, const SourceShard& sh
 Fingerprint make_fingerprint(const Checkpoint& source,
                              const Recipe& recipe,
                              const Statistics& statistics,
-                             const std::optional<std::filesystem::path>& compat_scales) {
+                             const std::optional<std::filesystem::path>& given_scales) {
   Fingerprint fingerprint;
   fingerprint["program"] = fmt::format("quantmill {}", program_version());
   fingerprint["recipe"] = nlohmann::json::parse(to_json(recipe)).dump();
   fingerprint["statistics"] = statistics.empty() ? "none" : hash_statistics(statistics);
-  fingerprint["scales"] = compat_scales ? hash_file(*compat_scales) : "searched";
+  fingerprint["scales"] = given_scales ? hash_file(*given_scales) : "searched";
   fingerprint["config.json"] = hash_text(source.config_text());
-  for (const SourceShard& shard : source.shards()) {
-    fingerprint["source " + shard.file_name] =
-        fmt::format("{} bytes, header {}",
-                    shard.size_bytes,
-                    hash_header(source.folder() / shard.file_name, shard));
+  for (std::size_t index = 0; index < source.shards().size(); ++index) {
+    const SourceShard& shard = source.shards()[index];
+    fingerprint["source " + shard.file_name] = fmt::format(
+        "{} bytes, header {}", shard.size_bytes, hash_text(source.stored_header(index)));
   }
   return fingerprint;
 }
 
 Fingerprint with_times(Fingerprint fingerprint, const Checkpoint& source) {
   for (const SourceShard& shard : source.shards()) {
+    fingerprint["source " + shard.file_name] += describe_time(shard.changed_ns);
+  }
+  return fingerprint;
+}
+
+void check_agreement(const Communicator& world, const Fingerprint& fingerprint) {
+  const std::string mine = print_fingerprint(fingerprint);
+  const auto bytes = std::as_bytes(std::span(mine));
+  const std::vector<std::byte> told = world.broadcast({bytes.begin(), bytes.end()}, 0);
+  world.collectively([&] {
+    const Fingerprint first =
+        parse_fingerprint({reinterpret_cast<const char*>(told.data()), told.size()});
+    const std::string difference = describe_difference(first, fingerprint);
+    if (!difference.empty()) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("this rank does not see the job that rank 0 sees: {}; run it again "
+                              "with the same program on all nodes, on files that stay as they are",
+                              difference));
+    }
+  });
+}
+
+void check_unchanged(const Checkpoint& source) {
+  for (const SourceShard& shard : source.shards()) {
+    const std::filesystem::path path = source.folder() / shard.file_name;
     std::error_code failure;
-    const auto time = std::filesystem::last_write_time(source.folder() / shard.file_name, failure);
-    if (failure) {
+    if (!std::filesystem::exists(path, failure)) {
+      failure = failure ? failure : std::make_error_code(std::errc::no_such_file_or_directory);
       throw Error(ErrorCode::kIo,
                   fmt::format("the source file {} was there when the job began, but not now: {}; "
                               "put it back as it was",
-                              (source.folder() / shard.file_name).string(),
+                              path.string(),
                               failure.message()));
     }
-    fingerprint["source " + shard.file_name] += fmt::format(
-        ", changed at {} ns", std::chrono::file_clock::to_sys(time).time_since_epoch().count());
+    const File now = File::open_to_read(path);
+    if (now.size_bytes() != shard.size_bytes || now.changed_ns() != shard.changed_ns) {
+      throw Error(ErrorCode::kInput,
+                  fmt::format("the source changed while the job ran: {} was {} bytes{}, is {} "
+                              "bytes{}; run it again on files that stay as they are",
+                              shard.file_name,
+                              shard.size_bytes,
+                              describe_time(shard.changed_ns),
+                              now.size_bytes(),
+                              describe_time(now.changed_ns())));
+    }
   }
-  return fingerprint;
 }
 
 std::string print_fingerprint(const Fingerprint& fingerprint) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "checkpoint/reader.h"
+#include "comm/mpi.h"
 #include "plan/recipe.h"
 #include "stats/statistics.h"
 
@@ -21,11 +22,18 @@ using Fingerprint = std::map<std::string, std::string>;
 Fingerprint make_fingerprint(const Checkpoint& source,
                              const Recipe& recipe,
                              const Statistics& statistics,
-                             const std::optional<std::filesystem::path>& compat_scales);
+                             const std::optional<std::filesystem::path>& given_scales);
 
-// The same with each shard's time of last change: contents that change without the header are
-// noticed too.
+// The same with each shard's time of last change, of the files that are open: contents that change
+// without the header are noticed too.
 Fingerprint with_times(Fingerprint fingerprint, const Checkpoint& source);
+
+// kInput, naming the first difference, unless all ranks see the same. Collective.
+void check_agreement(const Communicator& world, const Fingerprint& fingerprint);
+
+// kInput if the source's files are no longer those that were opened, as they were then: the job has
+// read neither the old nor the new model. kIo if one is gone.
+void check_unchanged(const Checkpoint& source);
 
 std::string print_fingerprint(const Fingerprint& fingerprint);
 // kInput if `text` is not what print_fingerprint writes.

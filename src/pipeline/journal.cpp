@@ -59,39 +59,49 @@ void read_batches(std::span<const std::byte> bytes, std::vector<std::byte>& payl
 
 }  // namespace
 
-JournalContents::JournalContents(std::span<const std::byte> payloads) {
+JournalContents::JournalContents(std::span<const std::byte> payloads,
+                                 std::size_t num_search_tasks,
+                                 std::size_t num_write_tasks) {
+  search_.tasks.resize(num_search_tasks);
+  write_.tasks.resize(num_write_tasks);
   while (!payloads.empty()) {
     check_invariant(payloads.size() >= kRecordHead, "a journal record is cut short");
-    const auto phase = static_cast<JournalPhase>(load_little_endian<std::uint32_t>(payloads));
+    const auto phase = load_little_endian<std::uint32_t>(payloads);
     const std::size_t count = load_little_endian<std::uint32_t>(payloads.subspan(4));
     const auto task = load_little_endian<std::uint64_t>(payloads.subspan(8));
     payloads = payloads.subspan(kRecordHead);
+    check_invariant(phase == static_cast<std::uint32_t>(JournalPhase::kSearch) ||
+                        phase == static_cast<std::uint32_t>(JournalPhase::kWrite),
+                    "a journal record of no phase");
+    Phase& tasks = phase == static_cast<std::uint32_t>(JournalPhase::kSearch) ? search_ : write_;
     check_invariant(payloads.size() / sizeof(double) >= count, "a journal record is cut short");
-    std::vector<double> values(count);
+    check_invariant(task < tasks.tasks.size(), "a journal of a job with more tasks");
+    Place& place = tasks.tasks[task];
+    tasks.num_finished += place.finished ? 0 : 1;
+    place = {values_.size(), count, true};
+    values_.resize(values_.size() + count);
     if (count > 0) {
-      std::memcpy(values.data(), payloads.data(), count * sizeof(double));
+      std::memcpy(values_.data() + place.begin, payloads.data(), count * sizeof(double));
     }
     payloads = payloads.subspan(count * sizeof(double));
-    (phase == JournalPhase::kSearch ? search_ : write_)[task] = std::move(values);
   }
 }
 
-const std::unordered_map<std::uint64_t, std::vector<double>>& JournalContents::of(
-    JournalPhase phase) const {
+const JournalContents::Phase& JournalContents::of(JournalPhase phase) const {
   return phase == JournalPhase::kSearch ? search_ : write_;
 }
 
 std::optional<std::span<const double>> JournalContents::find(JournalPhase phase,
                                                              std::uint64_t task) const {
-  const auto found = of(phase).find(task);
-  if (found == of(phase).end()) {
+  const std::vector<Place>& tasks = of(phase).tasks;
+  if (task >= tasks.size() || !tasks[task].finished) {
     return std::nullopt;
   }
-  return std::span<const double>(found->second);
+  return std::span(values_).subspan(tasks[task].begin, tasks[task].count);
 }
 
 std::size_t JournalContents::num_tasks(JournalPhase phase) const {
-  return of(phase).size();
+  return of(phase).num_finished;
 }
 
 std::vector<std::byte> read_journals(const std::filesystem::path& folder) {

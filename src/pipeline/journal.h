@@ -16,7 +16,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "base/file.h"
@@ -29,8 +28,11 @@ enum class JournalPhase : std::uint32_t { kSearch = 1, kWrite = 2 };
 class JournalContents {
  public:
   JournalContents() = default;
-  // From payloads put one after the other; anything malformed in them is kInternal.
-  explicit JournalContents(std::span<const std::byte> payloads);
+  // From payloads put one after the other, of a job with so many tasks; anything malformed in them
+  // is kInternal.
+  JournalContents(std::span<const std::byte> payloads,
+                  std::size_t num_search_tasks,
+                  std::size_t num_write_tasks);
 
   // The task's values, or nothing if it is not finished.
   [[nodiscard]] std::optional<std::span<const double>> find(JournalPhase phase,
@@ -38,11 +40,23 @@ class JournalContents {
   [[nodiscard]] std::size_t num_tasks(JournalPhase phase) const;
 
  private:
-  [[nodiscard]] const std::unordered_map<std::uint64_t, std::vector<double>>& of(
-      JournalPhase phase) const;
+  // Where a task's values are.
+  struct Place {
+    std::size_t begin = 0;
+    std::size_t count = 0;
+    bool finished = false;
+  };
 
-  std::unordered_map<std::uint64_t, std::vector<double>> search_;
-  std::unordered_map<std::uint64_t, std::vector<double>> write_;
+  struct Phase {
+    std::vector<Place> tasks;
+    std::size_t num_finished = 0;
+  };
+
+  [[nodiscard]] const Phase& of(JournalPhase phase) const;
+
+  std::vector<double> values_;
+  Phase search_;
+  Phase write_;
 };
 
 // The sound payloads of every journal file in `folder`. kIo if one can't be read.

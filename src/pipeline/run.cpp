@@ -15,11 +15,13 @@
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
 #include "pipeline/function_proof.h"
+#include "pipeline/given_scales.h"
 #include "pipeline/journal.h"
 #include "pipeline/load_statistics.h"
 #include "pipeline/produce.h"
 #include "pipeline/search.h"
 #include "pipeline/summary.h"
+#include "pipeline/tied_embeddings.h"
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
@@ -43,15 +45,10 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-bool needs_statistics(const JobOptions& options) {
-  return options.recipe.scaling != Scaling::kNone &&
-         options.recipe.fold_scales != FoldScales::kOff && !options.compat_scales;
-}
-
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  if (!needs_statistics(options) || !options.statistics) {
+  if (!searches_scales(options) || !options.statistics) {
     return {};
   }
   PartitionOf partition;
@@ -75,7 +72,11 @@ ScaleTable choose_scales(const Team& team,
     team.world.collectively([&] { scales = read_compat_scales(*options.compat_scales, plan); });
     return scales;
   }
-  return needs_statistics(options)
+  if (options.scales) {
+    team.world.collectively([&] { scales = read_given_scales(*options.scales, plan); });
+    return scales;
+  }
+  return searches_scales(options)
              ? search_scales(team, context, checkpoint, plan, statistics, journal)
              : neutral_scales(plan);
 }
@@ -153,7 +154,7 @@ WorkState open_work_folder(const Team& team,
 }
 
 // What earlier runs finished, read by the leader for all, and this run's file.
-JobJournal open_journal(const Team& team, const JobOptions& options) {
+JobJournal open_journal(const Team& team, const JobOptions& options, const Plan& plan) {
   if (!options.journal) {
     return {};
   }
@@ -169,14 +170,16 @@ JobJournal open_journal(const Team& team, const JobOptions& options) {
   });
   payloads = team.world.broadcast(std::move(payloads), 0);
   run = team.world.broadcast(std::move(run), 0);
+  JournalContents earlier;
   std::unique_ptr<JournalWriter> writer;
   team.world.collectively([&] {
+    earlier = JournalContents(payloads, plan.search_tasks.size(), plan.write_tasks.size());
     writer = std::make_unique<JournalWriter>(folder,
                                              load_little_endian<std::uint64_t>(run),
                                              team.world.rank(),
                                              options.checkpoint_interval);
   });
-  return JobJournal(JournalContents(payloads), std::move(writer));
+  return JobJournal(std::move(earlier), std::move(writer));
 }
 
 // The scales as they are chosen once and for all: those that an earlier run of the job stored, or
@@ -201,20 +204,6 @@ ScaleTable settle_scales(const Team& team,
     team.world.collectively([&] { scales = read_scales(file); });
   }
   return scales;
-}
-
-// The source must still be what the job read: files that others change give neither the old nor the
-// new model.
-void check_unchanged(const WorkRequest& request, const Checkpoint& checkpoint) {
-  const std::string difference =
-      describe_difference(request.timed_inputs, with_times(request.inputs, checkpoint));
-  if (!difference.empty()) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format(
-            "the source changed while the job ran: {}; run it again on files that stay as they are",
-            difference));
-  }
 }
 
 // What the phases of a job work on.
@@ -268,7 +257,7 @@ std::string run_phases(const JobSubject& job,
 
   team.world.collectively([&] {
     if (team.is_leader()) {
-      check_unchanged(job.request, job.checkpoint);
+      check_unchanged(job.checkpoint);
       assemble(job.log, job.checkpoint, plan, job.request.inputs, scales, shards, folder);
       work->commit();
     }
@@ -284,6 +273,12 @@ std::string run_phases(const JobSubject& job,
 }
 
 }  // namespace
+
+bool searches_scales(const JobOptions& options) {
+  return options.recipe.scaling != Scaling::kNone &&
+         options.recipe.fold_scales != FoldScales::kOff && !options.compat_scales &&
+         !options.scales;
+}
 
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
                                   int num_threads,
@@ -343,22 +338,31 @@ std::string run_job(const Team& team,
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
-    plan = needs_statistics(options) ? make_plan(*checkpoint, statistics, options.recipe)
-                                     : make_plan_without_search(*checkpoint, options.recipe);
+    plan = searches_scales(options) ? make_plan(*checkpoint, statistics, options.recipe)
+                                    : make_plan_without_search(*checkpoint, options.recipe);
     buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
     request.inputs =
-        make_fingerprint(*checkpoint, options.recipe, statistics, options.compat_scales);
+        make_fingerprint(*checkpoint,
+                         options.recipe,
+                         statistics,
+                         options.compat_scales ? options.compat_scales : options.scales);
     request.timed_inputs = with_times(request.inputs, *checkpoint);
   });
+  check_agreement(team.world, request.timed_inputs);
   std::unique_ptr<WorkFolder> work;
   const WorkState state = open_work_folder(team, request, work);
   if (state == WorkState::kFinished) {
     return fmt::format("{} is there already, made by this very job; nothing to do\n",
                        options.out.string());
   }
+  team.world.collectively([&] {
+    if (team.is_leader()) {
+      check_tied(*checkpoint, *plan);
+    }
+  });
   try {
     log_plan(team, context, log, *plan);
-    JobJournal journal = open_journal(team, options);
+    JobJournal journal = open_journal(team, options, *plan);
     if (state == WorkState::kResumed) {
       log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished",
                            journal.num_tasks(JournalPhase::kSearch),

@@ -24,13 +24,15 @@ struct JobOptions {
   std::filesystem::path out;
   std::optional<std::filesystem::path> statistics;  // HDF5 file or PREFIX of PREFIX.tp0.pt …
   std::optional<std::filesystem::path>
-      compat_scales;  // see read_compat_scales; instead of statistics
+      compat_scales;                            // see read_compat_scales; instead of statistics
+  std::optional<std::filesystem::path> scales;  // see read_given_scales; instead of statistics
   Recipe recipe;
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank
   bool overwrite = false;
   StartMode start = StartMode::kStart;
   bool journal = true;  // note finished work, so that the job can be resumed
   std::chrono::milliseconds checkpoint_interval{30'000};  // how much work a crash may cost
+  std::chrono::milliseconds heartbeat{60'000};            // between lines of progress; 0: none
 };
 
 // Runs the whole job and returns lines for people: what came out. Collective over team.world. An
@@ -43,6 +45,9 @@ std::string run_job(const Team& team,
                     const Context& context,
                     const Log& log,
                     const JobOptions& options);
+
+// Whether scales are searched, and so statistics needed.
+bool searches_scales(const JobOptions& options);
 
 // What can be refused before any work: memory (kUsage), the output's place (kUsage, kIo) and the
 // disk space there (kIo). Returns the buffers of each worker.

@@ -225,7 +225,14 @@ ScaleTable search_scales(const Team& team,
   }
   run_tasks(
       team,
-      own_tasks(team, plan, journal),
+      {"search",
+       own_tasks(team, plan, journal),
+       [&](std::size_t task) {
+         const SearchTask& search = plan.search_tasks[task];
+         const std::size_t stored = plan.architecture.tensors[search.tensor].stored;
+         const SourceTensor& tensor = checkpoint.tensors()[stored];
+         return search.cost * dtype_bits(tensor.entry.dtype) / 8;
+       }},
       [&](std::size_t task, int worker) {
         const auto own_sums = std::span(sums).subspan(task * num_alphas, num_alphas);
         workers[static_cast<std::size_t>(worker)].evaluate(plan.search_tasks[task], own_sums);

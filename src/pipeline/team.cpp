@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/interrupt.h"
 #include "base/parallel.h"
+#include "pipeline/heartbeat.h"
 
 namespace quantmill {
 namespace {
@@ -41,7 +42,7 @@ void throw_if_interrupted() {
 Team make_team(int num_threads, int ranks_per_node) {
   Communicator world = Communicator::world();
   Communicator node = world.split_by_node(ranks_per_node);
-  Team team{std::move(world), std::move(node), 0, {}, num_threads};
+  Team team{std::move(world), std::move(node), 0, {}, num_threads, {}};
   // A node's ranks all know its lowest world rank.
   const auto node_worlds = team.node.gather_all(to_bytes(team.world.rank()));
   const int mine = load_little_endian<int>(node_worlds.front());
@@ -80,10 +81,14 @@ std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
 }
 
 void run_tasks(const Team& team,
-               std::span<const std::size_t> tasks,
+               const TaskList& list,
                const std::function<void(std::size_t task, int worker)>& run,
                const std::function<void()>& settle) {
   SharedCounter counter(team.node);
+  std::optional<Heartbeat> heartbeat;
+  if (team.heartbeat) {
+    heartbeat.emplace(team, list);
+  }
   JobStop stop(team.world);
   // Whether to go on; the main thread also passes the word between nodes.
   const auto may_go_on = [&](int worker) {
@@ -97,9 +102,12 @@ void run_tasks(const Team& team,
   };
   const auto work = [&](int worker) {
     try {
-      for (std::uint64_t next = counter.take(); next < tasks.size() && may_go_on(worker);
+      for (std::uint64_t next = counter.take(); next < list.tasks.size() && may_go_on(worker);
            next = counter.take()) {
-        run(tasks[next], worker);
+        run(list.tasks[next], worker);
+        if (heartbeat) {
+          heartbeat->finished_task(list.bytes(list.tasks[next]));
+        }
       }
     } catch (...) {
       counter.stop();
@@ -118,6 +126,9 @@ void run_tasks(const Team& team,
       throw;
     }
     settle();
+    if (heartbeat) {
+      heartbeat->finished_all();
+    }
     throw_if_interrupted();
   };
   try {
@@ -129,6 +140,9 @@ void run_tasks(const Team& team,
     throw;
   }
   stop.settle();
+  if (heartbeat) {
+    heartbeat->end();
+  }
 }
 
 void check_interrupted(const Team& team) {

@@ -2,14 +2,26 @@
 
 // The ranks and threads of a job, and how a phase's tasks are shared among them.
 
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "base/log.h"
 #include "comm/mpi.h"
 
 namespace quantmill {
+
+// How a job watches its ranks; see heartbeat.h.
+struct HeartbeatSettings {
+  Log log;                             // rank 0's
+  std::chrono::milliseconds interval;  // more than 0
+  std::filesystem::path folder;        // that all nodes see
+};
 
 // Nodes are numbered by their lowest rank. Every call of the free functions below is collective
 // over `world`.
@@ -19,6 +31,7 @@ struct Team {
   std::size_t node_index = 0;
   std::vector<int> node_ranks;  // number of ranks of each node
   int num_threads = 1;          // of this rank
+  std::optional<HeartbeatSettings> heartbeat;
 
   [[nodiscard]] bool is_leader() const { return world.rank() == 0; }
 };
@@ -32,13 +45,20 @@ Team make_team(int num_threads, int ranks_per_node);
 std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
                                          std::span<const int> node_ranks);
 
-// Runs run(task, worker) for every task in `tasks` (this node's, the same list on each of its
-// ranks), once in the whole node; free workers of any rank take the next. At the end `settle` runs
-// once on every rank, also after a failure: it makes durable what was done. If a task throws, or a
-// signal asks any rank to stop (interrupt.h), no rank of the job starts another task, and the Error
-// (kInterrupted for a signal) is thrown on all of them.
+// One node's share of a phase, the same on each of its ranks.
+struct TaskList {
+  std::string_view phase;  // what the log calls it
+  std::vector<std::size_t> tasks;
+  std::function<std::uint64_t(std::size_t task)> bytes;  // read and written, to tell progress
+};
+
+// Runs run(task, worker) for every task of the list, once in the whole node; free workers of any
+// rank take the next. At the end `settle` runs once on every rank, also after a failure: it makes
+// durable what was done. If a task throws, or a signal asks any rank to stop (interrupt.h), no rank
+// of the job starts another task, and the Error (kInterrupted for a signal) is thrown on all of
+// them. With team.heartbeat the log tells progress and names ranks that do not get on.
 void run_tasks(const Team& team,
-               std::span<const std::size_t> tasks,
+               const TaskList& list,
                const std::function<void(std::size_t task, int worker)>& run,
                const std::function<void()>& settle);
 

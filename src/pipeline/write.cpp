@@ -195,7 +195,9 @@ WrittenShards write_shards(const Team& team,
   std::vector<double> sums = earlier_sums(team, plan, journal);
   run_tasks(
       team,
-      own_tasks(team, plan, node_of, journal),
+      {"write",
+       own_tasks(team, plan, node_of, journal),
+       [&](std::size_t task) { return plan.write_tasks[task].cost; }},
       [&](std::size_t task, int worker) {
         ErrorSums errors;
         workers[static_cast<std::size_t>(worker)].produce(plan.write_tasks[task], write, errors);

@@ -150,6 +150,10 @@ std::string choose_architecture(const std::string& name_or_file, const std::stri
   return name_or_file.empty() ? find_architecture(config_json) : load_architecture(name_or_file);
 }
 
+std::vector<std::string> models_of(const std::string& json) {
+  return parse_architecture_file(json).match;
+}
+
 std::string load_architecture(const std::string& name_or_file) {
   for (const BuiltinArchitecture& builtin : builtin_architectures()) {
     if (builtin.name == name_or_file) {

@@ -211,6 +211,9 @@ std::string choose_architecture(const std::string& name_or_file, const std::stri
 // else "model_type", its own or that of a section. kInput naming them and the known ones if none.
 std::string find_architecture(const std::string& config_json);
 
+// What an architecture file is chosen for: its "match". kInput as resolve_architecture.
+std::vector<std::string> models_of(const std::string& json);
+
 // The JSON of the built-in architecture of this name, or of this file; kUsage naming the built-in
 // ones if neither.
 std::string load_architecture(const std::string& name_or_file);

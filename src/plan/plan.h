@@ -114,9 +114,13 @@ Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe
 // plan follows the script's beliefs, the one that config.json calls for.
 ResolvedArchitecture true_architecture(const Checkpoint& checkpoint, const Plan& plan);
 
+// Chooses the record of each activation: the first of its names that is there, with any of the
+// architecture's prefixes or none.
+void match_statistics(const Statistics& statistics, ResolvedArchitecture& architecture);
+
 // Mean |x| of a fold group: of its activations' statistics, weighted by token count; one value per
-// channel. Where several columns share a channel (ColumnMap) their mean counts. Empty if no
-// activation has statistics.
+// channel; match_statistics has been called. Where several columns share a channel (ColumnMap)
+// their mean counts. Empty if no activation has statistics.
 std::vector<double> pooled_absmean(const ResolvedArchitecture& architecture,
                                    const FoldGroup& group,
                                    const Statistics& statistics);

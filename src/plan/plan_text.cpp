@@ -155,6 +155,7 @@ std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint) {
          {"channels", group.num_channels},
          {"producers", producer_names(plan, group)},
          {"readers", reader_names(plan, group)},
+         {"no_fold", group.no_fold_reason.empty() ? Json(nullptr) : Json(group.no_fold_reason)},
          {"not_scaled",
           plan.groups[index].searched ? Json(nullptr) : Json(plan.groups[index].reason)}});
   }

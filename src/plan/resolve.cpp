@@ -261,10 +261,7 @@ class Resolver {
                        num_rows,
                        channels));
     }
-    const std::optional<std::uint64_t> jump = checked_multiply(rows.groups - 1, rows.stride);
-    const std::optional<std::uint64_t> last = jump ? checked_add(*jump, rows.start) : jump;
-    const bool overlap = rows.groups > 1 && rows.stride < rows.size;
-    if (overlap || !last || *last > num_rows || rows.size > num_rows - *last) {
+    if (!is_range_of(rows, num_rows)) {
       fail(
           fmt::format("its producer {} has {} rows, and the range goes beyond them or takes some "
                       "twice",

@@ -9,10 +9,6 @@
 
 namespace quantmill {
 
-// Chooses the record of each activation: the first of its names that is there, with any of the
-// architecture's prefixes or none.
-void match_statistics(const Statistics& statistics, ResolvedArchitecture& architecture);
-
 // Which fold groups are searched, and why the others stay unscaled: fills plan.groups and notices.
 // quantized[i]: tensor i is what the search serves.
 // Errors: kUsage: scaling without statistics; kInput as make_plan says.

@@ -35,6 +35,15 @@ bool is_layer(const std::string& index) {
 
 }  // namespace
 
+bool is_range_of(const RowRange& rows, std::uint64_t num_rows) {
+  if (rows.size == 0 || rows.groups == 0 || (rows.groups > 1 && rows.stride < rows.size)) {
+    return false;
+  }
+  const std::optional<std::uint64_t> jump = checked_multiply(rows.groups - 1, rows.stride);
+  const std::optional<std::uint64_t> last = jump ? checked_add(*jump, rows.start) : jump;
+  return last && *last <= num_rows && rows.size <= num_rows - *last;
+}
+
 TensorMatcher::TensorMatcher(const ArchitectureFile& file,
                              const Parameters& parameters,
                              const std::vector<SourceTensor>& stored)
@@ -231,6 +240,10 @@ void TensorMatcher::check_shape(const Match& match, const TensorEntry& entry) co
                      describe_shape(entry.shape),
                      spec.slices.empty() ? "a matrix [out, in]" : "matrices [slices, rows, cols]"));
   }
+  if (spec.role == TensorRole::kLinear && entry.num_elements() == 0) {
+    fail(fmt::format(
+        "tensor {} has shape {}, no elements", entry.name, describe_shape(entry.shape)));
+  }
   if (spec.shape) {
     std::vector<std::uint64_t> wanted;
     for (const std::string& expression : *spec.shape) {
@@ -309,6 +322,7 @@ void TensorMatcher::add_slices(const Match& match, std::size_t stored, const Mod
   const std::string prefix =
       stored_name.ends_with(name) ? stored_name.substr(0, stored_name.size() - name.size()) : "";
   for (std::uint64_t slice = 0; slice < whole.shape[0]; ++slice) {
+    count_name();
     ModelTensor tensor = whole;
     tensor.name += fmt::format("[{}]", slice);
     tensor.slice = slice;
@@ -317,8 +331,14 @@ void TensorMatcher::add_slices(const Match& match, std::size_t stored, const Mod
     binding.emplace_back(match.spec->slices, slice);
     tensor.fused_group = substitute(match.spec->fused_group, binding);
     for (const WrittenSpec& written : match.spec->written_as) {
-      tensor.written_as.push_back(
-          {prefix + substitute(written.name, binding), range_of(written.rows, binding)});
+      const RowRange rows = range_of(written.rows, binding);
+      if (!is_range_of(rows, tensor.out_features())) {
+        fail(fmt::format("tensor {}: the rows of \"written_as\" {} are not among its {}",
+                         tensor.name,
+                         written.name,
+                         tensor.out_features()));
+      }
+      tensor.written_as.push_back({prefix + substitute(written.name, binding), rows});
     }
     by_name_.emplace(fmt::format("{}[{}]", name, slice), tensors_.size());
     tensors_.push_back(std::move(tensor));

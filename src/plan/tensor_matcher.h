@@ -100,6 +100,9 @@ class TensorMatcher {
   mutable int condition_depth_ = 0;
 };
 
+// Whether each of the rows is one of `num_rows` and none is taken twice.
+bool is_range_of(const RowRange& rows, std::uint64_t num_rows);
+
 // RowRange of a spec; expressions by `number`.
 template <typename Number>
 RowRange evaluate_range(const RangeSpec& spec, Number&& number) {

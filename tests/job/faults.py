@@ -7,11 +7,12 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import unittest
 from pathlib import Path
 
-from jobs import CALIB, PROGRAM, ROOT, JobTest, copy_tiny, hashes, kill, processes_of
+from jobs import CALIB, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job, wait_for_journal
 
 FAULTS = os.environ["QUANTMILL_FAULTS"]
 # Several files of output, and every task made durable by itself.
@@ -23,30 +24,20 @@ QUOTA = "Disk quota exceeded"
 RESUMABLE = "; finished work is kept: once this is put right, the same command with --resume goes on$"
 
 
-def record(fault, result, left, afterwards):
-    """Adds a row to the table, if one is wanted."""
+def record(fault, result, left, afterwards, said=None):
+    """Adds a row to the table, if one is wanted. said: what the user sees, if not the message that ends the job."""
     if "FAULTS_TABLE" in os.environ:
-        said = [line for line in result.stderr.splitlines() if line.startswith("quantmill: ")]
-        message = re.sub(r"/\S*quantmill-job-[^/]*", "/data", " ".join(said)).replace("|", "\\|")
+        said = said or " ".join(line for line in result.stderr.splitlines() if line.startswith("quantmill: "))
+        message = re.sub(r"/\S*quantmill-job-[^/]*", "/data", said).replace("|", "\\|")
         message = re.sub(r"\.[0-9a-f]{16}\.tmp", ".….tmp", message)
         with open(os.environ["FAULTS_TABLE"], "a") as table:
             table.write(f"| {fault} | `{message or '(nothing)'}` | {result.returncode} | {left} | {afterwards} |\n")
 
 
-class Faults(JobTest):
+class Faults(PreparedTest):
     """On dflash2-tiny with a file in a folder of its own, in three files of output."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.case = cls("make_model")
-        cls.case.setUp()
-        cls.case.make_model()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.case.doCleanups()
-
-    def make_model(self):
+    def prepare(self):
         type(self).source = copy_tiny(self.folder / "source")
         (self.source / "assets").mkdir()
         (self.source / "assets" / "notes.txt").write_text("about this model\n" * 10)
@@ -124,7 +115,7 @@ class Faults(JobTest):
 
     def test_disk_of_so_many_bytes(self):
         """Wherever the disk is full, the job can go on; a disk with a little more room each time is enough in the end."""
-        total = sum(path.stat().st_size for path in (self.case.folder / "wanted").rglob("*") if path.is_file())
+        total = sum(path.stat().st_size for path in (self.shared / "wanted").rglob("*") if path.is_file())
         places = set()
         for room in (1000, 3000, total // 2, total - 20000, total - 2000):
             result = self.job("--resume", disk=f"{room} {self.work.name}")
@@ -243,23 +234,11 @@ class Faults(JobTest):
         self.assertNotIn(str(self.folder), unsynced)
 
 
-class Changes(JobTest):
+class Changes(PreparedTest):
     """What others do to the files of a running job, and to its processes: on a drafter that takes seconds."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.case = cls("make_model")
-        cls.case.setUp()
-        cls.case.make_model()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.case.doCleanups()
-
-    def make_model(self):
-        type(self).original = self.folder
-        subprocess.run(["/usr/bin/python3", ROOT / "scripts" / "make_demo_drafter.py", self.folder, "--gigabytes", "0.005",
-                        "--vocabulary", "4096"], check=True, capture_output=True)
+    def prepare(self):
+        make_drafter(self.folder, 0.005, "--vocabulary", "4096")
         result = self.run_program("quantize", self.folder / "drafter", self.folder / "wanted", "--stats",
                                   self.folder / "calib")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -267,31 +246,21 @@ class Changes(JobTest):
 
     def setUp(self):
         super().setUp()
-        if not hasattr(self, "original"):
-            return
         self.source = self.folder / "source"
-        shutil.copytree(self.original / "drafter", self.source)
+        shutil.copytree(self.shared / "drafter", self.source)
         self.weights = self.source / "model.safetensors"
         self.place = self.folder / "place"
         self.place.mkdir()
         self.out = self.place / "out"
 
-    def command(self, *args, ranks=0):
-        command = ["mpirun", "-np", str(ranks)] if ranks else []
-        return [str(part) for part in (*command, PROGRAM, "quantize", self.source, self.out, "--stats",
-                                       self.original / "calib", *SLOW, *args)]
+    def arguments(self, *args):
+        return [self.source, self.out, "--stats", self.shared / "calib", *SLOW, *args]
 
     def start(self, *args, ranks=0):
         """A job that has just noted its first tasks."""
-        job = subprocess.Popen(self.command(*args, ranks=ranks), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+        job = start_job(ranks, *self.arguments(*args))
         self.addCleanup(lambda: kill(processes_of(job.pid)))
-        deadline = time.monotonic() + 30
-        work = self.place / ".out.quantmill-work"
-        while not work.exists() or sum(path.stat().st_size for path in work.glob("journal.*")) < 200:
-            self.assertLess(time.monotonic(), deadline)
-            self.assertIsNone(job.poll())
-            time.sleep(0.005)
+        wait_for_journal(self.out, minimum=2)
         return job
 
     def end(self, job, seconds=30):
@@ -299,7 +268,7 @@ class Changes(JobTest):
         return subprocess.CompletedProcess(job.args, job.returncode, out, err)
 
     def assert_resumes(self):
-        result = self.run_program(*self.command("--resume")[1:])
+        result = self.run_program("quantize", *self.arguments("--resume"))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(hashes(self.out), self.wanted)
         self.assert_nothing_left(self.place, "out")
@@ -330,13 +299,35 @@ class Changes(JobTest):
                 self.assertFalse(self.out.exists())
                 left = sorted(path.name for path in self.place.iterdir())
                 self.assertEqual(left, [] if status == 3 else [".out.quantmill-work"])
-                again = self.run_program(*self.command("--resume")[1:])
+                again = self.run_program("quantize", *self.arguments("--resume"))
                 if status == 4:  # nothing is mixed from two sources
                     self.assert_refused(again, 3, r"model\.safetensors")
-                shutil.copy(self.original / "drafter" / "model.safetensors", self.weights)
+                shutil.copy(self.shared / "drafter" / "model.safetensors", self.weights)
                 record(fault, result, "nothing" if status == 3 else "the work folder", "run it again"
                        if status == 3 else "with the file as it was, times included: `--resume`; else `--restart`")
                 shutil.rmtree(self.out, ignore_errors=True)
+
+    def test_source_replaced_as_it_is_opened(self):
+        job = start_job(0, *self.arguments(), env={"LD_PRELOAD": FAULTS, "FAULT_RULES": "read source/model.safetensors slow 1"})
+        self.addCleanup(lambda: kill(processes_of(job.pid)))
+        deadline = time.monotonic() + 30
+        while not self.has_open(job.pid, self.weights):
+            self.assertLess(time.monotonic(), deadline)
+        other = self.source / "other"
+        shutil.copy(self.weights, other)
+        other.rename(self.weights)
+        result = self.end(job)
+        self.assert_refused(result, 3, "the source changed", r"model\.safetensors")
+        self.assertEqual(list(self.place.iterdir()), [])
+
+    def has_open(self, pid, path):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                if os.readlink(link) == str(path):
+                    return True
+            except OSError:
+                pass  # closed meanwhile
+        return False
 
     def test_source_unlinked(self):
         job = self.start()
@@ -372,14 +363,11 @@ class Changes(JobTest):
         record("OUT made by others while the job runs", result, "OUT as it was; the work folder",
                "moved away, `--resume`: the same bytes")
 
-    def ranks_of(self, job):
-        return [pid for pid in processes_of(job.pid)[1:] if Path(f"/proc/{pid}/comm").read_text().strip() == "quantmill"]
-
     def test_rank_killed(self):
         job = self.start(ranks=2)
         pids = processes_of(job.pid)
         begun = time.monotonic()
-        os.kill(self.ranks_of(job)[1], signal.SIGKILL)
+        os.kill(ranks_of(job)[1], signal.SIGKILL)
         result = self.end(job)
         self.assertLess(time.monotonic() - begun, 15)
         self.assertNotEqual(result.returncode, 0)
@@ -401,17 +389,57 @@ class Changes(JobTest):
         self.assert_resumes()
         record("out of memory", result, "the work folder", "`--resume`, with more memory: the same bytes")
 
-    def test_rank_stopped_for_a_while(self):
-        job = self.start(ranks=2)
-        rank = self.ranks_of(job)[1]
-        os.kill(rank, signal.SIGSTOP)
-        time.sleep(4)
-        self.assertIsNone(job.poll())
-        os.kill(rank, signal.SIGCONT)
-        result = self.end(job)
-        self.assertEqual(result.returncode, 0, result.stderr)
+    def test_stopped_rank_is_named(self):
+        """Rank 0 tells of rank 1, on its own node and on another; rank 1 tells of rank 0."""
+        for stopped, nodes in ((1, []), (1, ["--ranks-per-node", "1"]), (0, []), (0, ["--ranks-per-node", "1"])):
+            with self.subTest(stopped=stopped, nodes=nodes):
+                job = self.start("--restart", "--heartbeat", "0.5", *nodes, ranks=2)
+                said, reader = collect(job.stderr)
+                rank = ranks_of(job)[stopped]
+                os.kill(rank, signal.SIGSTOP)
+                named = rf"warning: (search|write): rank {stopped} on \S+ has given no sign of life .* for [0-9.]+ s"
+                self.wait_for(said, named)
+                self.wait_for(said, named, times=2)
+                self.assertIsNone(job.poll())
+                os.kill(rank, signal.SIGCONT)
+                self.assertEqual(job.wait(60), 0)
+                reader.join()
+                job.stdout.close()
+                job.stderr.close()
+                text = "".join(said)
+                self.assertRegex(text, rf"rank {stopped} on \S+ goes on, after [0-9.]+ s")
+                self.assertRegex(text, r"(search|write): [0-9.]+ of [0-9.]+ GB, [0-9]+ of [0-9]+ tasks\n")
+                gaps = [float(gap) for gap in re.findall(rf"rank {stopped} on .* for ([0-9.]+) s", text)]
+                self.assertGreater(gaps[1], 1.8 * gaps[0])
+                self.assertEqual(hashes(self.out), self.wanted)
+                self.assert_nothing_left(self.place, "out")
+                shutil.rmtree(self.out)
+        record("a rank stopped for seconds, then continued", subprocess.CompletedProcess(job.args, 0, "", text),
+               "OUT, complete", "", said=re.search(named, text).group())
+
+    def wait_for(self, said, pattern, times=1, seconds=60):
+        end = time.monotonic() + seconds
+        while len(re.findall(pattern, "".join(said))) < times:
+            self.assertLess(time.monotonic(), end, "".join(said))
+            time.sleep(0.02)
+
+    def test_a_rank_that_waits_for_its_disk_is_named(self):
+        job = self.run_program("quantize", *self.arguments("--heartbeat", "1"), ranks=2,
+                               env={"LD_PRELOAD": FAULTS, "FAULT_RANK": "1", "FAULT_RULES": "read source/model.safetensors slow 9"})
+        self.assertEqual(job.returncode, 0, job.stderr)
+        self.assertRegex(job.stderr, r"rank 1 on \S+ has work but has finished nothing for [0-9.]+ s")
+        self.assertNotRegex(job.stderr, "no sign of life")
         self.assertEqual(hashes(self.out), self.wanted)
-        record("a rank stopped for seconds, then continued", result, "OUT, complete", "")
+        record("a file system that takes seconds to answer", job, "OUT, complete", "",
+               said=re.search(r"warning: .*has work but.*", job.stderr).group())
+
+
+def collect(stream):
+    """What comes out of a stream, as it comes, and the thread that reads it."""
+    said = []
+    reader = threading.Thread(target=lambda: said.extend(iter(stream.readline, "")), daemon=True)
+    reader.start()
+    return said, reader
 
 
 if __name__ == "__main__":

@@ -38,6 +38,28 @@ class Plan(JobTest):
         self.assertRegex(text, r"fc\.weight +BF16  \[96, 288\] -> mxfp4 \(quantize\)")
         self.assertRegex(text, r"layers\.0\.mlp\.down_proj\.weight +BF16 .* -> BF16 \(copy\)")
 
+    def test_it_suggests_a_slurm_job(self):
+        options = ["--stats", CALIB, "--memory", "1G", "--threads", "3", "--assume-rate", "10"]
+        text = self.plan(*options).stdout
+        size = json.loads(self.plan(*options, "--json").stdout)["source_bytes"]
+        ranks = -(-(-(-size // 10)) // (1800 * 3))  # for half an hour on three cores each, 10 bytes a second a core
+        self.assertGreater(ranks, 5)  # so many that a node has no room for them
+        self.assertRegex(text, r"an assumed 10 B/s a core take \d+ min on 15 cores, .*--assume-rate")
+        block = [line for line in text.splitlines() if line.startswith("#SBATCH ")]
+        seconds = -(-(-(-size // 10)) // 15)
+        minutes = -(-(-(-2 * seconds // 60) + 10) // 5) * 5
+        time = f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00" if minutes >= 1440 else \
+            f"{minutes // 60:02}:{minutes % 60:02}:00"
+        self.assertEqual(block, [
+            "#SBATCH --job-name=quantmill", "#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=5", "#SBATCH --cpus-per-task=3",
+            "#SBATCH --mem=7680M", f"#SBATCH --time={time}", "#SBATCH --output=quantmill-%j.log", "#SBATCH --open-mode=append",
+            "#SBATCH --requeue", "#SBATCH --signal=USR1@120"])
+        told = json.loads(self.plan(*options, "--json").stdout)["slurm"]
+        self.assertEqual(told, {"nodes": 1, "ntasks_per_node": 5, "cpus_per_task": 3, "mem_mib": 7680, "time_minutes": minutes,
+                                "estimated_seconds": seconds, "assumed_bytes_per_second_and_core": 10,
+                                "block": "\n".join(block) + "\n"})
+        self.assert_refused(self.plan("--stats", CALIB, "--assume-rate", "0"), 2, "--assume-rate")
+
     def test_it_refuses_what_quantize_would(self):
         self.assert_refused(self.plan(), 2, "--stats")
         self.assert_refused(self.plan("--stats", TINY / "hostile" / "wrong_length"), 3, "95", "96")

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import time
 import unittest
-from pathlib import Path
 
-from jobs import CALIB, PROGRAM, ROOT, TINY, JobTest, copy_tiny, hashes, kill, processes_of
+from jobs import (CALIB, TINY, JobTest, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
+                  wait_for_journal)
 
 # Random kills; CRASH_RUNS=200 is the long form.
 RUNS = int(os.environ.get("CRASH_RUNS", "20"))
@@ -18,23 +18,10 @@ RUNS = int(os.environ.get("CRASH_RUNS", "20"))
 SLOW = ["--backend", "reference", "--checkpoint-interval", "0", "--threads", "1"]
 
 
-class Resume(JobTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.case = cls("make_model")
-        cls.case.setUp()
-        cls.case.make_model()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.case.doCleanups()
-
-    def make_model(self):
+class Resume(PreparedTest):
+    def prepare(self):
         """A drafter of 20 MB, what an undisturbed job makes of it, and how long the slow one takes."""
-        type(self).model = self.folder / "drafter"
-        type(self).stats = self.folder / "calib"
-        subprocess.run(["/usr/bin/python3", ROOT / "scripts" / "make_demo_drafter.py", self.folder, "--gigabytes", "0.02"],
-                       check=True, capture_output=True)
+        type(self).model, type(self).stats = make_drafter(self.folder, 0.02)
         out = self.folder / "wanted"
         result = self.run_program("quantize", self.model, out, "--stats", self.stats)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -44,10 +31,7 @@ class Resume(JobTest):
         type(self).seconds = time.monotonic() - begun
 
     def start(self, *args, ranks=2):
-        command = ["mpirun", "-np", str(ranks), PROGRAM, "quantize", self.model, self.folder / "out", "--stats", self.stats,
-                   *SLOW, *args]
-        return subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, start_new_session=True)
+        return start_job(ranks, self.model, self.folder / "out", "--stats", self.stats, *SLOW, *args)
 
     def finish(self, ranks=2):
         """Resumes to the end and returns what was said."""
@@ -56,23 +40,6 @@ class Resume(JobTest):
         self.assertEqual(hashes(self.folder / "out"), self.wanted)
         self.assert_nothing_left(self.folder, "out")
         return result.stderr
-
-    def wait_for_journal(self, minimum=1, seconds=60):
-        """Until the journal of the running job holds something."""
-        work = self.folder / ".out.quantmill-work"
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                if sum(path.stat().st_size for path in work.glob("journal.*")) > 100 * minimum:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.005)
-        self.fail("the job never wrote to its journal")
-
-    def ranks_of(self, job):
-        return [pid for pid in processes_of(job.pid)[1:]
-                if Path(f"/proc/{pid}/comm").exists() and Path(f"/proc/{pid}/comm").read_text().strip() == "quantmill"]
 
     def end(self, job, seconds=20):
         """The job's exit status; it must end, and leave no process."""
@@ -108,8 +75,8 @@ class Resume(JobTest):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
             with self.subTest(number.name):
                 job = self.start()
-                self.wait_for_journal()
-                os.kill(self.ranks_of(job)[-1], number)  # one rank only: the others are told
+                wait_for_journal(self.folder / "out")
+                os.kill(ranks_of(job)[-1], number)  # one rank only: the others are told
                 begun = time.monotonic()
                 out, err = job.communicate(timeout=20)
                 self.assertLess(time.monotonic() - begun, 10)
@@ -120,14 +87,46 @@ class Resume(JobTest):
 
     def test_a_signal_reaches_other_nodes(self):
         job = self.start("--ranks-per-node", "1", ranks=3)
-        self.wait_for_journal()
-        os.kill(self.ranks_of(job)[1], signal.SIGTERM)
+        wait_for_journal(self.folder / "out")
+        os.kill(ranks_of(job)[1], signal.SIGTERM)
         self.assertEqual(self.end(job), 75)
         self.finish()
 
+    def test_a_second_signal_stops_at_once(self):
+        for target in ("rank", "mpirun"):
+            with self.subTest(target):
+                job = self.start()
+                wait_for_journal(self.folder / "out")
+                pids = processes_of(job.pid)
+                first, second = ranks_of(job)
+                os.kill(first, signal.SIGSTOP)  # so that the job can't stop in good order
+                victim = second if target == "rank" else job.pid
+                os.kill(victim, signal.SIGTERM)
+                if target == "rank":
+                    time.sleep(1)
+                    self.assertIsNone(job.poll())
+                os.kill(victim, signal.SIGTERM)
+                status = self.end(job, seconds=15)
+                self.assertNotEqual(status, 0)
+                if target == "rank":
+                    self.assertEqual(status, 75)
+                self.wait_until_gone(pids)
+                if target == "rank":
+                    self.assertFalse((self.folder / "out").exists())
+                    self.assertRegex(self.finish(ranks=3), "resumed: [1-9]")
+                else:  # mpirun is gone at once; its ranks go on until they notice
+                    self.finish(ranks=3)
+                shutil.rmtree(self.folder / "out")
+
+    def wait_until_gone(self, pids, seconds=15):
+        end = time.monotonic() + seconds
+        while [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
+            self.assertLess(time.monotonic(), end, "processes of the job live on")
+            time.sleep(0.05)
+
     def test_an_unfinished_job_is_not_thrown_away_by_mistake(self):
         job = self.start()
-        self.wait_for_journal()
+        wait_for_journal(self.folder / "out")
         kill(processes_of(job.pid))
         self.end(job)
         again = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats)
@@ -162,7 +161,7 @@ class Resume(JobTest):
 
     def test_a_torn_journal_is_not_fatal(self):
         job = self.start()
-        self.wait_for_journal(minimum=4)
+        wait_for_journal(self.folder / "out", minimum=4)
         kill(processes_of(job.pid))
         self.end(job)
         for journal in (self.folder / ".out.quantmill-work").glob("journal.*"):

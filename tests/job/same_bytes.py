@@ -1,23 +1,14 @@
 """The output is the same bytes whatever the ranks, threads, nodes, instruction set, memory and form of the statistics."""
 import unittest
+from pathlib import Path
 
-from jobs import CALIB, TINY, JobTest, hashes
+from jobs import CALIB, TINY, JobTest, PreparedTest, hashes
 
 
-class SameBytes(JobTest):
-    @classmethod
-    def setUpClass(cls):
-        case = cls("reference_output")
-        case.setUp()
-        cls.case = case
-        cls.wanted = hashes(case.quantize("--threads", 1, "--backend", "reference"))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.case.doCleanups()
-
-    def reference_output(self):
-        """Only carries the folder of the output that all others are compared with."""
+class SameBytes(PreparedTest):
+    def prepare(self):
+        """The output that all others are compared with."""
+        type(self).wanted = hashes(self.quantize("--threads", 1, "--backend", "reference"))
 
     def assert_same(self, *args, **kwargs):
         self.assertEqual(hashes(self.quantize(*args, **kwargs)), self.wanted)
@@ -38,7 +29,7 @@ class SameBytes(JobTest):
         self.assert_same("--threads", 1, "--ranks-per-node", 2, ranks=4)
 
     def test_instruction_sets(self):
-        flags = open("/proc/cpuinfo").read()
+        flags = Path("/proc/cpuinfo").read_text()
         for isa, flag in (("plain", ""), ("avx2", "avx2"), ("avx512", "avx512dq")):
             if flag in flags:
                 with self.subTest(isa=isa):

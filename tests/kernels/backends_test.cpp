@@ -365,8 +365,13 @@ TEST_P(Backends, ScaleMatrixGivesTheSameBits) {
       Matrix got(rows, cols);
       fill(got, content, random);
       Matrix want = got;
-      scale_matrix(cpu_, got.view(), columns, row_side);
-      scale_matrix(kReference, want.view(), columns, row_side);
+      for (const MatrixFactors& sides :
+           {MatrixFactors{.columns = columns, .row_divisors = row_side},
+            MatrixFactors{.rows = row_side, .column_divisors = columns},
+            MatrixFactors{columns, row_side, columns, row_side}}) {
+        scale_matrix(cpu_, got.view(), sides);
+        scale_matrix(kReference, want.view(), sides);
+      }
       expect_same_floats(got.all(), want.all());
     }
   });

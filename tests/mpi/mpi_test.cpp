@@ -78,6 +78,21 @@ TEST(Communicator, SplitByNodeCanPretendSmallerNodes) {
   EXPECT_EQ(node.rank(), world.rank() % 2);
 }
 
+TEST(SharedWords, EveryRankReadsWhatTheOthersWrote) {
+  const Communicator node = Communicator::world().split_by_node(0);
+  const SharedWords words(node, static_cast<std::size_t>(node.size()) + 1);
+  const auto mine = static_cast<std::size_t>(node.rank());
+  words.at(mine).store(100 + mine);
+  words.at(static_cast<std::size_t>(node.size())).fetch_add(1);
+  node.barrier();
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(node.size()); ++rank) {
+    EXPECT_EQ(words.at(rank).load(), 100 + rank);
+  }
+  EXPECT_EQ(words.at(static_cast<std::size_t>(node.size())).load(),
+            static_cast<std::uint64_t>(node.size()));
+  node.barrier();
+}
+
 TEST(SharedCounter, GivesEachNumberOnceOverAllRanks) {
   const Communicator world = Communicator::world();
   const Communicator node = world.split_by_node(0);

@@ -1,73 +1,48 @@
 """jobs/slurm/quantize.sbatch when it is interrupted: it goes back into the queue, resumes, and ends with the same bytes."""
 
 import os
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 
 import slurm_cluster
 from jobs import hashes
+from slurm_cluster import QUANTMILL, ROOT, SCRIPTS
 
-ROOT = pathlib.Path(os.environ["QUANTMILL_SOURCE_DIR"])
-QUANTMILL = os.environ["QUANTMILL"]
+FAULTS = os.environ["QUANTMILL_FAULTS"]
 # Slow enough to be interrupted, and every task made durable by itself.
 SLOW = ["--backend", "reference", "--threads", "1", "--checkpoint-interval", "0"]
 
 
-class Interrupted(unittest.TestCase):
+class Interrupted(slurm_cluster.ClusterTest):
     @classmethod
-    def setUpClass(cls):
-        cls.temporary = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.temporary.cleanup)
-        cls.folder = pathlib.Path(cls.temporary.name)
+    def prepare(cls):
         cls.model, cls.stats = cls.folder / "drafter", cls.folder / "calib"
         subprocess.run([sys.executable, ROOT / "scripts/make_demo_drafter.py", cls.folder, "--gigabytes", "0.05"],
                        check=True, capture_output=True)
         subprocess.run([QUANTMILL, "quantize", cls.model, cls.folder / "alone", "--stats", cls.stats],
                        check=True, capture_output=True, timeout=120)
         cls.wanted = hashes(cls.folder / "alone")
-        cls.cluster = slurm_cluster.SlurmCluster(nodes=2)
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
 
-    def slurm(self, *command):
-        return subprocess.run([str(word) for word in command], env={**self.cluster.environment, "QUANTMILL": QUANTMILL},
-                              cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
-
-    def submit(self):
+    def submit(self, *options, program=QUANTMILL):
         """Starts a job and waits until it has made some work durable."""
         self.out, self.log = self.folder / self._testMethodName, self.folder / f"{self._testMethodName}.log"
-        said = self.slurm("sbatch", "--mem-per-cpu=500M", f"--output={self.log}", "--nodes=1", "--ntasks-per-node=2",
-                          ROOT / "jobs/slurm/quantize.sbatch", self.model, self.out, "--stats", self.stats, *SLOW).stdout
+        said = self.slurm("sbatch", "--mem-per-cpu=500M", f"--output={self.log}", "--nodes=1", "--ntasks-per-node=2", *options,
+                          SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats, *SLOW,
+                          program=program).stdout
         self.job = re.search(r"\d+", said).group()
         work = self.folder / f".{self.out.name}.quantmill-work"
-        self.wait_for("a first task", lambda: sum(path.stat().st_size for path in work.glob("journal.*")) > 200)
-
-    def wait_for(self, what, condition, seconds=90):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            try:
-                if condition():
-                    return
-            except OSError:
-                pass
-            time.sleep(0.05)
-        self.fail(f"no {what} in {seconds} s:\n{self.log.read_text() if self.log.exists() else ''}\n{self.cluster.logs()}")
-
-    def state(self):
-        return re.search(r"JobState=(\w+)", self.slurm("scontrol", "show", "job", self.job).stdout).group(1)
+        self.wait_for("a first task", lambda: sum(path.stat().st_size for path in work.glob("journal.*")) > 200, log=self.log)
 
     def assert_resumes(self):
         """From the queue to the end; Slurm lets a requeued job wait for two minutes, the test does not."""
-        self.wait_for("job in the queue again", lambda: self.state() == "PENDING")
+        self.wait_for("job in the queue again", lambda: self.state(self.job) == "PENDING", log=self.log)
         self.slurm("scontrol", "update", f"JobId={self.job}", "StartTime=now")
-        self.wait_for("end of the job", lambda: self.state() in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"))
+        self.wait_for("end of the job", lambda: self.state(self.job) in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"),
+                      log=self.log)
         log = self.log.read_text()
-        self.assertEqual(self.state(), "COMPLETED", log)
+        self.assertEqual(self.state(self.job), "COMPLETED", log)
         self.assertRegex(log, r"resumed: [1-9]\d* of \d+ search tasks")
         self.assertEqual(hashes(self.out), self.wanted)
         return log
@@ -78,6 +53,42 @@ class Interrupted(unittest.TestCase):
         log = self.assert_resumes()
         self.assertEqual(len(re.findall(r"^quantmill: .*stopped by SIGUSR1", log, re.M)), 1, log)
         self.assertIn("back into the queue", log)
+
+    def test_the_time_limit_itself(self):
+        """A limit of one minute, Slurm's smallest, for a job that takes longer; prints what a user sees."""
+        begun = time.monotonic()
+        self.submit("--time=1", "--signal=USR1@30", program=self.make_slow())
+        self.transcript("squeue", "--Format=JobID:6,State:12,TimeUsed:10,TimeLimit:12,NumNodes:7,RestartCnt:15")
+        self.wait_for("warning by Slurm", lambda: "stopped by SIGUSR1" in self.log.read_text(), seconds=150, log=self.log)
+        self.assertLess(time.monotonic() - begun, 110)  # not the end of the work
+        self.wait_for("job in the queue again", lambda: self.state(self.job) == "PENDING", log=self.log)
+        self.transcript("squeue", "--Format=JobID:6,State:12,TimeLimit:12,RestartCnt:15,Reason:20")
+        log = self.assert_resumes()
+        self.transcript("scontrol", "show", "job", self.job)
+        self.transcript("sacct", "--completion", "--format=jobid,jobname,state")
+        self.assertIn("back into the queue (restarts so far: 0)", log)
+        print(f"$ cat {self.log.name}\n{log}")
+
+    def make_slow(self):
+        """A program that is slow until its job is in the queue again: every read of the model takes four seconds."""
+        slow = self.folder / "slow"  # until it is in the queue again, every read of the model takes four seconds
+        slow.write_text('#!/bin/sh\n[ -n "$SLURM_RESTART_COUNT" ] || export LD_PRELOAD=' + FAULTS +
+                        ' FAULT_RULES="read drafter/model.safetensors slow 9+"\nexec ' + QUANTMILL + ' "$@"\n')
+        slow.chmod(0o755)
+        return slow
+
+    def test_a_job_that_is_killed_at_its_limit_resumes_when_it_is_submitted_again(self):
+        self.submit("--time=1", "--signal=B:CONT@60", program=self.make_slow())  # no warning
+        self.wait_for("end of the job", lambda: self.state(self.job) == "TIMEOUT", seconds=180, log=self.log)
+        print(self.log.read_text())
+        self.slurm("sbatch", "--wait", "--mem-per-cpu=500M", f"--output={self.log}", "--nodes=1", "--ntasks-per-node=2",
+                   SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats)
+        self.assertRegex(self.log.read_text(), r"resumed: [1-9]")
+        self.assertEqual(hashes(self.out), self.wanted)
+
+    def transcript(self, *command):
+        done = self.slurm(*command, check=False)
+        print(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
 
     def test_a_preempted_job(self):
         self.submit()
@@ -94,16 +105,13 @@ class Interrupted(unittest.TestCase):
     def test_a_cancelled_job_resumes_when_it_is_submitted_again(self):
         self.submit()
         self.slurm("scancel", self.job)
-        self.wait_for("end of the job", lambda: self.state() == "CANCELLED")
+        self.wait_for("end of the job", lambda: self.state(self.job) == "CANCELLED", log=self.log)
         again = self.slurm("sbatch", "--wait", "--mem-per-cpu=500M", f"--output={self.log}", "--nodes=1", "--ntasks-per-node=2",
-                           ROOT / "jobs/slurm/quantize.sbatch", self.model, self.out, "--stats", self.stats)
+                           SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats)
         self.assertEqual(again.returncode, 0)
         self.assertRegex(self.log.read_text(), r"resumed: [1-9]")
         self.assertEqual(hashes(self.out), self.wanted)
 
 
 if __name__ == "__main__":
-    reason = slurm_cluster.unavailable()
-    if reason:
-        sys.exit(f"no Slurm cluster can be started: {reason}")
-    unittest.main()
+    slurm_cluster.main()

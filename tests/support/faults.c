@@ -6,7 +6,8 @@
 //   ',' between, "any" is
 //                all) on a path that contains TEXT ("*" is any), those that WHEN picks fail as WHAT
 //                says. WHEN: "3" the third alone, "3+" the third and all later ones. WHAT: ENOSPC,
-//                EDQUOT, EIO, EROFS, EACCES, EINVAL; "short": half the bytes are transferred.
+//                EDQUOT, EIO, EROFS, EACCES, EINVAL; "short": half the bytes are transferred;
+//                "slow": the call takes four seconds and succeeds.
 //                CALLS: open (to read), create (an open that may write), mkdir, read, write,
 //                truncate, allocate, sync, rename, rename2 (with flags); those with an offset are
 //                meant too.
@@ -37,12 +38,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RULES = 8, SHORT = -1 };
+enum { MAX_RULES = 8, SHORT = -1, SLOW = -2, SLOW_SECONDS = 4 };
 
 struct rule {
   char calls[64];
   char text[128];
-  int what;  // an errno, or SHORT
+  int what;  // an errno, SHORT or SLOW
   long first;
   bool later;  // and all after the first
   atomic_long seen;
@@ -69,7 +70,8 @@ static int error_number(const char* name) {
                {"EROFS", EROFS},
                {"EACCES", EACCES},
                {"EINVAL", EINVAL},
-               {"short", SHORT}};
+               {"short", SHORT},
+               {"slow", SLOW}};
 
   for (size_t i = 0; i < sizeof known / sizeof *known; ++i) {
     if (strcmp(known[i].name, name) == 0) {
@@ -212,6 +214,8 @@ static bool fails(const char* call, const char* path, size_t* bytes) {
   const int what = fault(call, path);
   if (what == SHORT) {
     *bytes = *bytes > 1 ? *bytes / 2 : *bytes;
+  } else if (what == SLOW) {
+    sleep(SLOW_SECONDS);
   } else if (what != 0) {
     errno = what;
     return true;

@@ -59,6 +59,66 @@ class JobTest(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in parent.iterdir()), sorted(names))
 
 
+class PreparedTest(JobTest):
+    """Tests that share what prepare() makes, once for all of them, in a folder of the class."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.shared = Path(tempfile.mkdtemp(prefix="quantmill-job-"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        case = cls("prepare")
+        case.folder = cls.shared
+        case.prepare()
+
+    def prepare(self):
+        """Fills self.folder, and sets attributes of the class."""
+        raise NotImplementedError
+
+
+def make_drafter(folder, gigabytes, *options):
+    """A drafter of random weights in folder/drafter, and its statistics; returns that and the PREFIX of these."""
+    subprocess.run([sys.executable, ROOT / "scripts" / "make_demo_drafter.py", folder, "--gigabytes", str(gigabytes), *options],
+                   check=True, capture_output=True)
+    return folder / "drafter", folder / "calib"
+
+
+def start_job(ranks, *args, env=None):
+    """A running `quantize`; ranks 0 runs it without mpirun."""
+    command = [PROGRAM, "quantize", *map(str, args)]
+    if ranks:
+        command = ["mpirun", "-np", str(ranks), *command]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            start_new_session=True, env={**os.environ, **(env or {})})
+
+
+def ranks_of(job):
+    """The processes of a running job's ranks, in order."""
+    ranks = {}
+    for pid in processes_of(job.pid)[1:]:
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "quantmill":
+                environment = Path(f"/proc/{pid}/environ").read_bytes()
+                ranks[int(environment.split(b"OMPI_COMM_WORLD_RANK=")[1].split(b"\0")[0])] = pid
+        except (OSError, IndexError):
+            continue  # it ended, or is not the program yet
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def wait_for_journal(out, minimum=1, seconds=60):
+    """Until the journal of the job that makes `out` holds some records."""
+    work = out.parent / f".{out.name}.quantmill-work"
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if sum(path.stat().st_size for path in work.glob("journal.*")) > 100 * minimum:
+                return
+        except OSError:
+            pass
+        time.sleep(0.005)
+    raise AssertionError("the job never wrote to its journal")
+
+
 def processes_of(pid):
     """The process and everything below it."""
     found = [pid]

@@ -6,12 +6,19 @@ Needs root and the packages slurm-wlm and munge. Two nodes are two slurmd on thi
 import os
 import pathlib
 import pwd
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
+
+ROOT = pathlib.Path(os.environ["QUANTMILL_SOURCE_DIR"])
+SCRIPTS = ROOT / "jobs/slurm"
+QUANTMILL = os.environ["QUANTMILL"]
 
 
 def free_ports(count):
@@ -116,6 +123,8 @@ class SlurmCluster:
             "ReturnToService=2",
             "SwitchType=switch/none",
             "JobAcctGatherType=jobacct_gather/none",
+            "JobCompType=jobcomp/filetxt",
+            f"JobCompLoc={self.folder}/completed",
             f"TmpFS={self.folder}/tmp-%n",
             f"StateSaveLocation={self.folder}/state",
             f"SlurmdSpoolDir={self.folder}/spool-%n",
@@ -183,6 +192,52 @@ class SlurmCluster:
             except OSError:
                 continue  # it ended
         return found
+
+
+class ClusterTest(unittest.TestCase):
+    """Tests that share a cluster of two nodes, both this machine, and a folder."""
+
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temporary.cleanup)
+        cls.folder = pathlib.Path(temporary.name)
+        cls.prepare()
+        cls.cluster = SlurmCluster(nodes=2)
+        cls.cluster.__enter__()
+        cls.addClassCleanup(cls.cluster.stop)
+
+    @classmethod
+    def prepare(cls):
+        """What the tests need before there is a cluster."""
+
+    def slurm(self, *command, check=True, seconds=60, program=QUANTMILL):
+        """The finished command, run where the jobs run."""
+        return subprocess.run([str(word) for word in command], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
+                              env={**self.cluster.environment, "QUANTMILL": str(program)}, text=True, timeout=seconds,
+                              check=check)
+
+    def state(self, job):
+        return re.search(r"JobState=(\w+)", self.slurm("scontrol", "show", "job", job).stdout).group(1)
+
+    def wait_for(self, what, condition, seconds=90, log=None):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                if condition():
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        said = log.read_text() if log and log.exists() else ""
+        self.fail(f"no {what} in {seconds} s:\n{said}\n{self.cluster.logs()}")
+
+
+def main():
+    reason = unavailable()
+    if reason:
+        sys.exit(f"no Slurm cluster can be started: {reason}")
+    unittest.main()
 
 
 def unavailable():

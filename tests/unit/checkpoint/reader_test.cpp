@@ -1,5 +1,6 @@
 #include "checkpoint/reader.h"
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -121,6 +122,21 @@ TEST_F(ReaderTest, AFileThatShrankIsAnIoErrorWithTheTensorsName) {
   const Error error = error_of([&] { read_all(checkpoint, "a"); });
   EXPECT_EQ(error.code(), ErrorCode::kIo);
   EXPECT_THAT(error.message(), AllOf(HasSubstr("tensor 'a'"), HasSubstr("model.safetensors")));
+}
+
+TEST_F(ReaderTest, SizesAndTimesAreThoseOfTheFileThatIsRead) {
+  write("model.safetensors", {bytes_tensor("a", "old")});
+  std::filesystem::last_write_time(path() / "model.safetensors",
+                                   std::filesystem::file_time_type::clock::from_sys(
+                                       std::chrono::sys_seconds(std::chrono::seconds(1234))));
+  const Checkpoint checkpoint = Checkpoint::open(path());
+  const std::string header = checkpoint.stored_header(0);
+  write("other", {bytes_tensor("a", "newer")});
+  std::filesystem::rename(path() / "other", path() / "model.safetensors");
+  EXPECT_EQ(checkpoint.shards()[0].changed_ns, 1'234'000'000'000);
+  EXPECT_EQ(checkpoint.shards()[0].size_bytes, header.size() + 3);
+  EXPECT_EQ(checkpoint.stored_header(0), header);
+  EXPECT_EQ(read_all(checkpoint, "a"), "old");
 }
 
 TEST_F(ReaderTest, ReadsShardsWithoutAnIndex) {

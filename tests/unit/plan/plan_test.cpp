@@ -173,13 +173,14 @@ TEST(MakePlan, AGroupWithoutQuantizedReadersIsNotSearched) {
 }
 
 TEST(PooledAbsmean, WeighsLayersByTheirTokens) {
-  const Plan plan = make_plan_without_search(tiny(), Recipe());
+  Plan plan = make_plan_without_search(tiny(), Recipe());
   Statistics statistics = uniform_statistics();
   for (auto& [name, input] : statistics) {
     input.has_count = true;
     input.count = name.starts_with("layers.0") ? 1 : 3;
   }
   statistics["layers.1.self_attn.qkv_proj"].absmean.assign(96, 5.0);
+  match_statistics(statistics, plan.architecture);
   const std::vector<double> pooled =
       pooled_absmean(plan.architecture, plan.architecture.fold_groups[0], statistics);
   EXPECT_THAT(pooled, testing::SizeIs(96));
@@ -187,13 +188,14 @@ TEST(PooledAbsmean, WeighsLayersByTheirTokens) {
 }
 
 TEST(PooledAbsmean, AveragesTheColumnsThatShareAChannel) {
-  const Plan plan = make_plan_without_search(tiny(), Recipe());
+  Plan plan = make_plan_without_search(tiny(), Recipe());
   Statistics statistics = uniform_statistics();
   std::vector<double>& absmean = statistics["layers.0.self_attn.o_proj"].absmean;
   // 2 KV heads x 2 query heads x 32: channel 33 is element 1 of KV head 1, read by columns 65
   // and 97.
   absmean[65] = 2.0;
   absmean[97] = 6.0;
+  match_statistics(statistics, plan.architecture);
   for (const FoldGroup& group : plan.architecture.fold_groups) {
     if (group.name == "layers.0.o") {
       const std::vector<double> pooled = pooled_absmean(plan.architecture, group, statistics);

@@ -87,9 +87,11 @@ TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
   "scale_rule": "even",
   "fold_scales": "exact",
   "keep": [],
+  "include": [],
   "compat": "none",
   "architecture": "",
   "allow_unknown": false,
+  "untie": false,
   "max_shard_size": 0
 })");
 }
