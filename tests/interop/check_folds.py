@@ -52,7 +52,8 @@ def check_case(report, case):
     pow2 = fold_controls.difference(fold_controls.outputs(exact, tokens), wanted)
     found = dict(fold_controls.controls(model, copy, tokens, wanted))
     missed = [what for what, change in found.items() if change < CAUGHT]
-    report.check(f"{case:<20} {type(model).__name__:<35} {plan['architecture']:<13} {len(plan['tensors']):>3} tensors"
+    num_tensors = len({tensor["source"].split("[")[0] for tensor in plan["tensors"]})
+    report.check(f"{case:<20} {type(model).__name__:<35} {plan['architecture']:<13} {num_tensors:>3} tensors"
                  f" {len(groups):>2} groups  f32 {f32:.0e}  pow2 {pow2:.0e}  controls {len(found) - len(missed)}/"
                  f"{len(found)}, smallest {min(found.values()):.2f}",
                  verdict(f32, pow2, plan["architecture"] not in PLUS_ONE, missed,

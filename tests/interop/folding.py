@@ -26,16 +26,16 @@ def quantmill(*arguments):
 def write_scales(path, groups):
     """Random scales for fold groups, as the program stores those that it chose. `groups`: name -> channels."""
     with h5py.File(path, "w") as file:
-        file.attrs["quantmill_kind"] = "scales"
+        file.attrs["quantmill_kind"] = np.bytes_("scales")
         file.attrs["quantmill_schema"] = np.int64(1)
-        file.attrs["quantmill_version"] = "test"
+        file.attrs["quantmill_version"] = np.bytes_("test")
         for name, channels in groups.items():
             random = np.random.default_rng(zlib.crc32(name.encode()))
             group = file.create_group("groups/" + name.replace("%", "%25").replace("/", "%2F"))
             group["s"] = np.exp(SPREAD * random.standard_normal(channels)).astype(np.float32)
             group["alphas"] = group["errors"] = np.zeros(0)
             group.attrs["alpha"] = np.nan
-            group.attrs["reason"] = ""
+            group.attrs["reason"] = np.bytes_("")
 
 
 def plan(source):
