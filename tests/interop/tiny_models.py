@@ -142,6 +142,10 @@ CASES = {
 }
 
 
+MTP = {"mtp.fc.weight": (96, 192), "mtp.norm.weight": (96,), "mtp.pre_fc_norm_embedding.weight": (96,),
+       "mtp.pre_fc_norm_hidden.weight": (96,), "mtp.layers.0.input_layernorm.weight": (96,),
+       "mtp.layers.0.self_attn.v_proj.weight": (64, 96)}
+
 # Checkpoints whose tensors are not as save_pretrained writes them, but as releases have them.
 STACKED = ("qwen2-moe-stacked", "qwen3.5-moe-stacked", "deepseek-v3-stacked", "glm4-moe-stacked")
 
@@ -186,6 +190,8 @@ def save(case, model, folder):
     elif case == "qwen3-vl-moe":  # released as [expert, in, out], which transformers 5.17 reads but does not write
         tensors = {name: tensor.transpose(1, 2).contiguous() if tensor.dim() == 3 and ".experts." in name else tensor
                    for name, tensor in load_file(path).items()}
+    elif case in ("qwen3-next", "qwen3.5"):  # with multi-token prediction, which the class leaves aside
+        tensors = load_file(path) | {name: torch.randn(shape) for name, shape in MTP.items()}
     else:
         return
     save_file(tensors, path, {"format": "pt"})
