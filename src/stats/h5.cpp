@@ -83,6 +83,16 @@ extern "C" herr_t leave_memory(void* /*bytes*/,
   return 0;
 }
 
+constexpr std::size_t kLibraryBytes = std::size_t{16} << 20;  // that a file may take, with room
+
+// HDF5 1.10 crashes if an allocation fails, so what it may need is asked for first: std::bad_alloc
+// can be told to people.
+void ask_for_memory() {
+  std::vector<std::byte> asked(kLibraryBytes);
+  // So that the compiler can't leave it out.
+  *static_cast<volatile std::byte*>(asked.data()) = std::byte{0};
+}
+
 extern "C" void* share_memory(void* memory) {
   return memory;
 }
@@ -154,6 +164,7 @@ Identifier timeless(std::int64_t kind) {
 }
 
 Writer::Writer(std::filesystem::path file) : file_(std::move(file)) {
+  ask_for_memory();
   silence_library();
   const Identifier access = memory_access(*memory_);
   const Identifier creation = timeless(H5P_FILE_CREATE);
@@ -181,6 +192,7 @@ void Writer::commit() {
 }
 
 Reader::Reader(std::filesystem::path file) : file_(std::move(file)) {
+  ask_for_memory();
   silence_library();
   file_bytes_ = File::open_to_read(file_).size_bytes();
   const Identifier access = file_access();

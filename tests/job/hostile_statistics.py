@@ -80,7 +80,7 @@ class Hostile(JobTest):
                 self.check(name, 2)
 
     def test_an_input_without_tokens_is_named_and_stays_unscaled(self):
-        self.assertRegex(self.check("count_zero", 2).stderr, r"not scaled: layers\.1\.down \(no token")
+        self.assertRegex(self.check("count_zero", 2).stderr, r"not scaled: layers\.1\.down \(fewer than 32 tokens")
 
 
 if __name__ == "__main__":
