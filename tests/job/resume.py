@@ -56,7 +56,7 @@ class Resume(PreparedTest):
         for run in range(RUNS):
             for attempt in range(3):
                 job = self.start("--resume", ranks=chance.choice((1, 2, 3)))
-                time.sleep(self.seconds * chance.uniform(0.1, 0.5))
+                time.sleep(self.seconds * chance.uniform(0.15, 0.6))
                 kills += job.poll() is None
                 pids = processes_of(job.pid)
                 victims = {0: pids, 1: pids[:1]}.get(chance.randrange(3)) or [chance.choice(pids)]
