@@ -20,7 +20,7 @@ std::uint64_t divide_up(std::uint64_t value, std::uint64_t by) {
 
 // As sbatch takes it: HH:MM:SS, with days before it if there are any.
 std::string format_limit(std::uint64_t minutes) {
-  const std::uint64_t days = minutes / (24 * 60);
+  const std::uint64_t days = minutes / (std::uint64_t{24} * 60);
   const std::string time = fmt::format("{:02}:{:02}:00", minutes / 60 % 24, minutes % 60);
   return days > 0 ? fmt::format("{}-{}", days, time) : time;
 }

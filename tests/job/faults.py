@@ -12,7 +12,8 @@ import time
 import unittest
 from pathlib import Path
 
-from jobs import CALIB, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job, wait_for_journal
+from jobs import (CALIB, PROGRAM, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
+                  wait_for_journal)
 
 FAULTS = os.environ["QUANTMILL_FAULTS"]
 # Several files of output, and every task made durable by itself.
@@ -318,6 +319,20 @@ class Changes(PreparedTest):
         other.rename(self.weights)
         result = self.end(job)
         self.assert_refused(result, 3, "the source changed", r"model\.safetensors")
+        self.assertEqual(list(self.place.iterdir()), [])
+
+    def test_ranks_that_see_different_sources(self):
+        """As when a source is replaced while one node's ranks have opened it and another's have not."""
+        other = self.folder / "other"
+        shutil.copytree(self.source, other)  # the same bytes, changed at another time
+        os.utime(other / "model.safetensors", (1, 1))
+        parts = [["-np", "1", PROGRAM, "quantize", source, self.out, "--stats", self.shared / "calib", *SLOW]
+                 for source in (self.source, other)]
+        command = ["mpirun", *parts[0], ":", *parts[1]]
+        result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
+                                stdin=subprocess.DEVNULL)
+        self.assert_refused(result, 3, "rank 1: this rank does not see the job that rank 0 sees: source model.safetensors was",
+                            "changed at 1000000000 ns")
         self.assertEqual(list(self.place.iterdir()), [])
 
     def has_open(self, pid, path):

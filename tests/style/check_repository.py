@@ -17,7 +17,7 @@ def text_files():
     skipped = {".git", "build", "golden", "__pycache__"}
     for folder, folders, names in os.walk(ROOT):
         folders[:] = sorted(set(folders) - skipped)
-        for name in sorted(names):
+        for name in sorted(set(names) - skipped):  # .git is a file in a worktree
             path = pathlib.Path(folder) / name
             if path.suffix in TEXT_SUFFIXES and not path.is_symlink():
                 yield path
