@@ -50,7 +50,7 @@ def check_case(report, case):
     exact = tiny_models.load(folding.fold(source, groups, "--fold-scales", "pow2"), type(model))
     f32 = fold_controls.difference(fold_controls.outputs(copy, tokens), wanted)
     pow2 = fold_controls.difference(fold_controls.outputs(exact, tokens), wanted)
-    found = dict(fold_controls.controls(model, copy, tokens, wanted))
+    found = fold_controls.controls(model, copy, tokens, wanted)
     missed = [what for what, change in found.items() if change < CAUGHT]
     num_tensors = len({tensor["source"].split("[")[0] for tensor in plan["tensors"]})
     report.check(f"{case:<20} {type(model).__name__:<35} {plan['architecture']:<13} {num_tensors:>3} tensors"
