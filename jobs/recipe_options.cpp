@@ -92,6 +92,14 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("NAME")
       ->group(group);
   command
+      .add_option(
+          "--min-tokens",
+          options->min_tokens,
+          "leave unscaled what fewer tokens reached while statistics were recorded, such as "
+          "experts that are rarely used (default 32)")
+      ->type_name("N")
+      ->group(group);
+  command
       .add_option("--keep",
                   options->keep,
                   "leave what matches unquantized, e.g. '*.down_proj' (repeatable)")
@@ -165,6 +173,9 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.fold_scales) {
     recipe.fold_scales = fold_scales_from_name(*options.fold_scales);
+  }
+  if (options.min_tokens) {
+    recipe.min_tokens = *options.min_tokens;
   }
   if (!options.keep.empty()) {
     recipe.keep = options.keep;

@@ -33,8 +33,10 @@ class CandidateCache {
   // [number of alphas, channels], row-major. Thread-safe.
   const std::vector<std::vector<float>>& of(std::size_t group) {
     std::call_once(made_[group], [&] {
-      const std::vector<double> absmean =
-          pooled_absmean(plan_.architecture, plan_.architecture.fold_groups[group], statistics_);
+      const std::vector<double> absmean = pooled_absmean(plan_.architecture,
+                                                         plan_.architecture.fold_groups[group],
+                                                         statistics_,
+                                                         plan_.recipe.min_tokens);
       candidates_[group] = awq_candidates(
           absmean, plan_.recipe.alphas, plan_.recipe.fold_scales == FoldScales::kPow2);
     });

@@ -89,7 +89,7 @@ void allow_all_groups(Plan& plan) {
       plan.recipe.scaling != Scaling::kNone && plan.recipe.fold_scales != FoldScales::kOff;
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
     const std::string& reason = plan.architecture.fold_groups[group].no_fold_reason;
-    plan.groups[group] = {scaling && reason.empty(), scaling ? reason : "scaling is off"};
+    plan.groups[group] = {scaling && reason.empty(), scaling ? reason : "scaling is off", {}};
   }
 }
 

@@ -80,8 +80,9 @@ struct SearchTask {
 
 // What is decided for a fold group before the search.
 struct GroupPlan {
-  bool searched = false;  // or, in a plan without a search, given its scales
-  std::string reason;     // why s stays 1, if it does
+  bool searched = false;                // or, in a plan without a search, given its scales
+  std::string reason;                   // why s stays 1, if it does
+  std::optional<std::uint64_t> tokens;  // that its statistics were recorded on, where they say so
 };
 
 struct Plan {
@@ -118,12 +119,14 @@ ResolvedArchitecture true_architecture(const Checkpoint& checkpoint, const Plan&
 // architecture's prefixes or none.
 void match_statistics(const Statistics& statistics, ResolvedArchitecture& architecture);
 
-// Mean |x| of a fold group: of its activations' statistics, weighted by token count; one value per
+// Mean |x| of a fold group: of its activations' statistics, weighted by token count (those of
+// fewer than min_tokens do not count); one value per
 // channel; match_statistics has been called. Where several columns share a channel (ColumnMap)
 // their mean counts. Empty if no activation has statistics.
 std::vector<double> pooled_absmean(const ResolvedArchitecture& architecture,
                                    const FoldGroup& group,
-                                   const Statistics& statistics);
+                                   const Statistics& statistics,
+                                   std::uint64_t min_tokens);
 
 // The plan as text for people, and as JSON.
 std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
@@ -83,6 +84,59 @@ std::vector<std::string> producer_names(const Plan& plan, const FoldGroup& group
   return names;
 }
 
+// "layers.3.experts.17.down" -> "layers.3.experts.#.down"; empty without a second number.
+std::string without_second_number(const std::string& name) {
+  const std::string digits = "0123456789";
+  const std::size_t first = name.find_first_of(digits);
+  const std::size_t gap = name.find_first_not_of(digits, first);
+  const std::size_t second = gap == std::string::npos ? gap : name.find_first_of(digits, gap);
+  if (first == std::string::npos || second == std::string::npos) {
+    return "";
+  }
+  const std::size_t end = std::min(name.find_first_not_of(digits, second), name.size());
+  return name.substr(0, second) + "#" + name.substr(end);
+}
+
+// Groups of one layer that differ by another number: experts.
+struct ExpertLayer {
+  std::string name;  // of the groups, with "#" for the expert
+  std::vector<std::uint64_t> tokens;
+  std::size_t num_neutral = 0;
+};
+
+std::vector<ExpertLayer> expert_layers(const Plan& plan) {
+  std::vector<ExpertLayer> layers;
+  for (std::size_t index = 0; index < plan.groups.size(); ++index) {
+    const FoldGroup& group = plan.architecture.fold_groups[index];
+    const std::string name = without_second_number(group.name);
+    if (name.empty() || !plan.groups[index].tokens) {
+      continue;
+    }
+    if (layers.empty() || layers.back().name != name) {
+      layers.push_back({name, {}, 0});
+    }
+    layers.back().tokens.push_back(*plan.groups[index].tokens);
+    layers.back().num_neutral += plan.groups[index].searched ? 0U : 1U;
+  }
+  return layers;
+}
+
+std::string describe_experts(const Plan& plan) {
+  std::string text;
+  for (ExpertLayer& layer : expert_layers(plan)) {
+    std::ranges::sort(layer.tokens);
+    text += fmt::format("  {:<36} {:>5} experts, tokens {} to {}, median {}; {} not scaled\n",
+                        layer.name,
+                        layer.tokens.size(),
+                        layer.tokens.front(),
+                        layer.tokens.back(),
+                        layer.tokens[layer.tokens.size() / 2],
+                        layer.num_neutral);
+  }
+  return text.empty() ? text
+                      : "tokens that reached experts while statistics were recorded\n" + text;
+}
+
 }  // namespace
 
 std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
@@ -114,6 +168,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
                             ? ""
                             : fmt::format("  [not scaled: {}]", plan.groups[index].reason));
   }
+  text += describe_experts(plan);
   text += "tensors\n";
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
@@ -155,6 +210,7 @@ std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint) {
          {"channels", group.num_channels},
          {"producers", producer_names(plan, group)},
          {"readers", reader_names(plan, group)},
+         {"tokens", plan.groups[index].tokens ? Json(*plan.groups[index].tokens) : Json(nullptr)},
          {"no_fold", group.no_fold_reason.empty() ? Json(nullptr) : Json(group.no_fold_reason)},
          {"not_scaled",
           plan.groups[index].searched ? Json(nullptr) : Json(plan.groups[index].reason)}});

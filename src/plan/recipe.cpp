@@ -38,12 +38,13 @@ constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 13> kKeys{"scheme",
+constexpr std::array<std::string_view, 14> kKeys{"scheme",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
                                                  "scale_rule",
                                                  "fold_scales",
+                                                 "min_tokens",
                                                  "keep",
                                                  "include",
                                                  "compat",
@@ -136,6 +137,12 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.scale_rule = scale_rule_from_name(text_of(value, key));
   } else if (key == "fold_scales") {
     recipe.fold_scales = fold_scales_from_name(text_of(value, key));
+  } else if (key == "min_tokens") {
+    const std::optional<std::uint64_t> tokens = value.as_unsigned();
+    if (!tokens) {
+      fail(fmt::format("{} must be a number of tokens, found {}", key, describe_json(value)));
+    }
+    recipe.min_tokens = *tokens;
   } else if (key == "keep") {
     recipe.keep = texts_of(value, key);
   } else if (key == "include") {
@@ -249,6 +256,7 @@ std::string to_json(const Recipe& recipe) {
   root.set("alphas", std::move(alphas));
   root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
   root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
+  root.set("min_tokens", JsonValue::number(recipe.min_tokens));
   root.set("keep", JsonValue::array(recipe.keep));
   root.set("include", JsonValue::array(recipe.include));
   root.set("compat", named(compat_name(recipe.compat)));

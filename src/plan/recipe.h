@@ -26,6 +26,7 @@ struct Recipe {
   std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
   ScaleRule scale_rule = ScaleRule::kEven;
   FoldScales fold_scales = FoldScales::kExact;
+  std::uint64_t min_tokens = 32;  // with fewer, statistics are noise and the scales neutral
   std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
   std::vector<std::string> include;  // parts of the model that are quantized on request only
   Compat compat = Compat::kNone;
@@ -36,7 +37,7 @@ struct Recipe {
 };
 
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas,
-// scale_rule, fold_scales, keep, include, compat, architecture, allow_unknown, untie,
+// scale_rule, fold_scales, min_tokens, keep, include, compat, architecture, allow_unknown, untie,
 // max_shard_size (number of bytes or text like "4G"). Errors, kUsage: not JSON, unknown key or
 // value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "kernels/mx.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint64_t kTaskElements = std::uint64_t{1} << 20;
 // Beyond this share of recorded inputs that match nothing, the rest matched by accident.
 constexpr double kLargestUnusedShare = 0.5;
+constexpr std::size_t kNamesInNotice = 8;
 constexpr std::uint64_t kSeedRows =
     2048;  // the script that compat seed reproduces searches on so many rows
 
@@ -117,10 +119,33 @@ void check_unused(const Statistics& statistics, Plan& plan) {
   plan.notices.push_back(text);
 }
 
-bool has_tokens(const Statistics& statistics, const Activation& activation) {
-  const auto found = statistics.find(activation.statistics);
-  return !activation.statistics.empty() && found != statistics.end() &&
-         !(found->second.has_count && found->second.count == 0);
+bool is_recorded(const Statistics& statistics, const Activation& activation) {
+  return !activation.statistics.empty() && statistics.contains(activation.statistics);
+}
+
+// Whether an activation's record is good enough to choose scales by.
+bool has_tokens(const Statistics& statistics,
+                const Activation& activation,
+                std::uint64_t min_tokens) {
+  if (!is_recorded(statistics, activation)) {
+    return false;
+  }
+  const InputStatistics& input = statistics.at(activation.statistics);
+  return !input.has_count || (input.count > 0 && input.count >= min_tokens);
+}
+
+// All that reached a group's activations, where their records say so.
+std::optional<std::uint64_t> tokens_of(const ResolvedArchitecture& architecture,
+                                       const FoldGroup& group,
+                                       const Statistics& statistics) {
+  std::optional<std::uint64_t> tokens;
+  for (const std::size_t index : group.activations) {
+    const Activation& activation = architecture.activations[index];
+    if (is_recorded(statistics, activation) && statistics.at(activation.statistics).has_count) {
+      tokens = tokens.value_or(0) + statistics.at(activation.statistics).count;
+    }
+  }
+  return tokens;
 }
 
 bool is_whole_blocks(const ColumnMap& columns) {
@@ -149,7 +174,7 @@ std::string reason_not_searched(const Plan& plan,
     const Activation& activation = plan.architecture.activations[index];
     recorded = recorded || !activation.statistics.empty();
     whole_blocks = whole_blocks && is_whole_blocks(activation.columns);
-    tokens = tokens || has_tokens(statistics, activation);
+    tokens = tokens || has_tokens(statistics, activation, plan.recipe.min_tokens);
     reader = reader || std::ranges::any_of(activation.readers,
                                            [&](std::size_t tensor) { return quantized[tensor]; });
   }
@@ -162,7 +187,9 @@ std::string reason_not_searched(const Plan& plan,
   if (!recorded) {
     return "no statistics were recorded for it";
   }
-  return tokens ? "" : "no token reached it while statistics were recorded";
+  return tokens ? ""
+                : fmt::format("fewer than {} tokens reached it while statistics were recorded",
+                              std::max<std::uint64_t>(1, plan.recipe.min_tokens));
 }
 
 // Every `step`-th row of the readers, put one below the other, up to the script's number of rows.
@@ -182,7 +209,7 @@ void cut_group_tasks(std::size_t group,
                      Plan& plan) {
   for (const std::size_t index : plan.architecture.fold_groups[group].activations) {
     const Activation& activation = plan.architecture.activations[index];
-    if (!has_tokens(statistics, activation)) {
+    if (!has_tokens(statistics, activation, plan.recipe.min_tokens)) {
       continue;
     }
     const bool seed = plan.recipe.compat == Compat::kSeed;
@@ -242,16 +269,21 @@ void decide_groups(const Statistics& statistics, const std::vector<bool>& quanti
     GroupPlan& decided = plan.groups[group];
     decided.reason = reason_not_searched(plan, fold_group, statistics, quantized);
     decided.searched = decided.reason.empty();
+    decided.tokens = tokens_of(plan.architecture, fold_group, statistics);
     if (!decided.searched && scaling) {
       neutral[decided.reason].push_back(fold_group.name);
     }
   }
   for (const auto& [reason, names] : neutral) {
-    plan.notices.push_back(
-        fmt::format("not scaled: {}{} ({})",
-                    names.front(),
-                    names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "",
-                    reason));
+    plan.notices.push_back(fmt::format(
+        "not scaled: {}{} ({})",
+        fmt::join(
+            names.begin(),
+            names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesInNotice)),
+            ", "),
+        names.size() > kNamesInNotice ? fmt::format(" and {} more", names.size() - kNamesInNotice)
+                                      : "",
+        reason));
   }
 }
 
@@ -267,12 +299,13 @@ void cut_search_tasks(const Statistics& statistics,
 
 std::vector<double> pooled_absmean(const ResolvedArchitecture& architecture,
                                    const FoldGroup& group,
-                                   const Statistics& statistics) {
+                                   const Statistics& statistics,
+                                   std::uint64_t min_tokens) {
   std::vector<const Activation*> recorded;
   bool counted = true;
   for (const std::size_t index : group.activations) {
     const Activation& activation = architecture.activations[index];
-    if (has_tokens(statistics, activation)) {
+    if (has_tokens(statistics, activation, min_tokens)) {
       recorded.push_back(&activation);
       counted = counted && statistics.at(activation.statistics).has_count;
     }

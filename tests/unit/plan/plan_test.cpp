@@ -182,7 +182,7 @@ TEST(PooledAbsmean, WeighsLayersByTheirTokens) {
   statistics["layers.1.self_attn.qkv_proj"].absmean.assign(96, 5.0);
   match_statistics(statistics, plan.architecture);
   const std::vector<double> pooled =
-      pooled_absmean(plan.architecture, plan.architecture.fold_groups[0], statistics);
+      pooled_absmean(plan.architecture, plan.architecture.fold_groups[0], statistics, 1);
   EXPECT_THAT(pooled, testing::SizeIs(96));
   EXPECT_THAT(pooled, testing::Each((1 * 1.0 + 3 * 5.0) / 4));
 }
@@ -198,7 +198,7 @@ TEST(PooledAbsmean, AveragesTheColumnsThatShareAChannel) {
   match_statistics(statistics, plan.architecture);
   for (const FoldGroup& group : plan.architecture.fold_groups) {
     if (group.name == "layers.0.o") {
-      const std::vector<double> pooled = pooled_absmean(plan.architecture, group, statistics);
+      const std::vector<double> pooled = pooled_absmean(plan.architecture, group, statistics, 1);
       ASSERT_EQ(pooled.size(), 64U);
       EXPECT_EQ(pooled[33], 4.0);
       EXPECT_EQ(pooled[32], 1.0);

@@ -86,6 +86,7 @@ TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
   ],
   "scale_rule": "even",
   "fold_scales": "exact",
+  "min_tokens": 32,
   "keep": [],
   "include": [],
   "compat": "none",
