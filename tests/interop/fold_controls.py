@@ -77,3 +77,14 @@ def controls(original, folded, tokens, wanted):
     return put_back(original.state_dict(), folded.state_dict(),
                     lambda name, tensor: parts(folded, name, tensor),
                     lambda: difference(outputs(folded, tokens), wanted))
+
+
+def part_errors(wanted, found):
+    """Of each part in which two models differ: part -> norm of the difference by the norm of the wanted one."""
+    before, errors = wanted.state_dict(), {}
+    for name, tensor in found.state_dict().items():
+        for what, index in parts(found, name, tensor).items():
+            right = before[name][index]
+            if not torch.equal(tensor[index], right):
+                errors[what] = float((tensor[index] - right).norm() / right.norm())
+    return errors
