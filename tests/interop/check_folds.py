@@ -18,6 +18,7 @@ import transformers
 
 import fold_controls
 import folding
+import mxfp4
 import tiny_models
 from report import Report
 
@@ -25,6 +26,7 @@ WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "folds"
 TOKENS = (3, 40)  # sequences, tokens in each: every expert gets some
 TOLERANCE = 1e-5  # relative; float32 rounds by 6e-8, some hundred times in a row
 CAUGHT = 1e-3
+ROUNDING = 0.25   # of a matrix by MXFP4; another matrix in its place is off by 1.4
 # A norm with effect 1 + w stores (1 + w) / s - 1, which is rounded even if s is a power of two.
 PLUS_ONE = ("gemma2", "gemma3", "qwen3-next", "qwen3.5")
 
@@ -36,6 +38,19 @@ def verdict(f32, pow2, is_exact, missed, strays):
     if f32 > TOLERANCE or pow2 > (0 if is_exact else TOLERANCE):
         return "the folded model is another function"
     return f"not seen missing: {', '.join(missed)}" if missed else None
+
+
+def check_rounding(report, case, folded, groups):
+    """MXFP4 of the same folds: each quantized part is the folded one but for its rounding, so names and rows are right."""
+    quantized = folding.quantize(WORK / case, groups)
+    folder = quantized.with_name(case + "-dequantized")
+    mxfp4.write_dequantized(quantized, folder, case in tiny_models.READ_STACKED,
+                            type(folded).__name__ in fold_controls.TRANSPOSED)
+    copy = tiny_models.load(folder, type(folded))
+    errors = fold_controls.part_errors(folded, copy)
+    wrong = [what for what, error in errors.items() if error > ROUNDING]
+    report.check(f"{case:<20} {'':<35} mxfp4: {len(errors)} parts rounded, worst relative error "
+                 f"{max(errors.values()):.2f}", f"not the folded ones: {', '.join(wrong)}" if wrong else None)
 
 
 def check_case(report, case):
@@ -50,7 +65,7 @@ def check_case(report, case):
     exact = tiny_models.load(folding.fold(source, groups, "--fold-scales", "pow2"), type(model))
     f32 = fold_controls.difference(fold_controls.outputs(copy, tokens), wanted)
     pow2 = fold_controls.difference(fold_controls.outputs(exact, tokens), wanted)
-    found = dict(fold_controls.controls(model, copy, tokens, wanted))
+    found = fold_controls.controls(model, copy, tokens, wanted)
     missed = [what for what, change in found.items() if change < CAUGHT]
     num_tensors = len({tensor["source"].split("[")[0] for tensor in plan["tensors"]})
     report.check(f"{case:<20} {type(model).__name__:<35} {plan['architecture']:<13} {num_tensors:>3} tensors"
@@ -58,6 +73,7 @@ def check_case(report, case):
                  f"{len(found)}, smallest {min(found.values()):.2f}",
                  verdict(f32, pow2, plan["architecture"] not in PLUS_ONE, missed,
                          folding.unexpected_changes(source, folded, groups)))
+    check_rounding(report, case, copy, groups)
 
 
 if __name__ == "__main__":

@@ -57,14 +57,34 @@ def parts(model, name, tensor):
     return {name: slice(None)}
 
 
-def controls(original, folded, tokens, wanted):
-    """For each changed part: its name, and how far off the folded model's output is with the original's part in it."""
-    before = original.state_dict()
-    for name, tensor in folded.state_dict().items():
-        for what, index in parts(folded, name, tensor).items():
+def put_back(before, after, parts_of, change):
+    """What `change()` measures while one part of a changed tensor in `after` is as in `before`: part -> change.
+    parts_of: (name, tensor) -> {part: index}."""
+    found = {}
+    for name, tensor in after.items():
+        for what, index in parts_of(name, tensor).items():
             kept = tensor[index].clone()
             if torch.equal(kept, before[name][index]):
                 continue
             tensor[index] = before[name][index]
-            yield what, difference(outputs(folded, tokens), wanted)
+            found[what] = change()
             tensor[index] = kept
+    return found
+
+
+def controls(original, folded, tokens, wanted):
+    """Of the folded model with the original's tensor in one place: part -> how far off its output is."""
+    return put_back(original.state_dict(), folded.state_dict(),
+                    lambda name, tensor: parts(folded, name, tensor),
+                    lambda: difference(outputs(folded, tokens), wanted))
+
+
+def part_errors(wanted, found):
+    """Of each part in which two models differ: part -> norm of the difference by the norm of the wanted one."""
+    before, errors = wanted.state_dict(), {}
+    for name, tensor in found.state_dict().items():
+        for what, index in parts(found, name, tensor).items():
+            right = before[name][index]
+            if not torch.equal(tensor[index], right):
+                errors[what] = float((tensor[index] - right).norm() / right.norm())
+    return errors

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import zlib
 
@@ -45,12 +44,20 @@ def plan(source):
 
 
 def fold(source, groups, *options):
-    """The folder of the folded checkpoint, all groups scaled at random."""
+    """The folder of the folded checkpoint, every group scaled at random."""
+    return run(source, groups, "-".join(["folded", *options]).replace("--", ""), *PLAIN, *options)
+
+
+def quantize(source, groups):
+    """The same folds, rounded to MXFP4."""
+    return run(source, groups, "mxfp4")
+
+
+def run(source, groups, name, *options):
     scales = source.with_name(source.name + ".h5")
     write_scales(scales, {group["name"]: group["channels"] for group in groups})
-    out = source.with_name("-".join([source.name, "folded", *options]).replace("--", ""))
-    shutil.rmtree(out, ignore_errors=True)
-    quantmill("quantize", source, out, *PLAIN, "--scales", scales, *options)
+    out = source.with_name(f"{source.name}-{name}")
+    quantmill("quantize", source, out, "--scales", scales, *options)
     return out
 
 

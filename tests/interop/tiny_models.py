@@ -149,6 +149,9 @@ MTP = {"mtp.fc.weight": (96, 192), "mtp.norm.weight": (96,), "mtp.pre_fc_norm_em
 # Checkpoints whose tensors are not as save_pretrained writes them, but as releases have them.
 STACKED = ("qwen2-moe-stacked", "qwen3.5-moe-stacked", "deepseek-v3-stacked", "glm4-moe-stacked")
 
+# Where the class reads experts as one tensor only.
+READ_STACKED = ("gemma4-moe", "gpt-oss", "llama4", "llama4-vl", "qwen3-vl-moe")
+
 
 def randomize(model, generator):
     """Every parameter and stored buffer random, around the value at which it does least."""

@@ -49,14 +49,14 @@ emulation.dequant_mxfp4 = dequantize_mxfp4
 VllmConfig._is_dflash_candidate_draft = lambda self: False
 
 
-def write_target(folder):
+def write_target(folder, layers, method):
     """A target model's config.json that fits the drafter; the drafter alone is built, so weights are not needed."""
     draft = drafters.config(folder)
-    target = drafters.WORK / "target"
+    target = drafters.WORK / f"target-{method}"
     target.mkdir(exist_ok=True)
     settings = {key: draft[key] for key in TARGET_KEYS}
     settings |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-                 "num_hidden_layers": draft["num_target_layers"], "dtype": "bfloat16"}
+                 "num_hidden_layers": layers, "dtype": "bfloat16"}
     (target / "config.json").write_text(json.dumps(settings))
     return target
 
@@ -70,11 +70,16 @@ def start_process_group():
 
 
 def load(folder, dtype):
-    """(model, configuration): vLLM's drafter with the folder's weights, as its loaders left them."""
-    tokens = drafters.config(folder)["dflash_config"]["block_size"] - 1
-    settings = EngineArgs(model=str(write_target(folder)), dtype=dtype, max_model_len=512,
+    """(model, configuration): vLLM's DFlash2 drafter with the folder's weights, as its loaders left them."""
+    draft = drafters.config(folder)
+    return load_drafter(folder, dtype, draft["num_target_layers"], "dflash", draft["dflash_config"]["block_size"] - 1)
+
+
+def load_drafter(folder, dtype, target_layers, method, tokens):
+    """(model, configuration) of a drafter of any method that proposes so many tokens."""
+    settings = EngineArgs(model=str(write_target(folder, target_layers, method)), dtype=dtype, max_model_len=512,
                           enforce_eager=True, skip_tokenizer_init=True,
-                          speculative_config={"method": "dflash", "model": str(folder),
+                          speculative_config={"method": method, "model": str(folder),
                                               "num_speculative_tokens": tokens},
                           ).create_engine_config()
     draft = settings.speculative_config.draft_model_config
