@@ -55,7 +55,7 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
                                          : make_plan_without_search(checkpoint, job.recipe);
   check_resources(job, checkpoint, plan, options.num_threads);
   const SlurmBlock block = suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate);
-  std::cout << (own.json ? add_slurm_block(plan_to_json(plan, checkpoint), block)
+  std::cout << (own.json ? add_slurm_block(plan_to_json(plan), block)
                          : describe_plan(plan, checkpoint) + describe_slurm_block(block))
             << std::flush;
   return 0;

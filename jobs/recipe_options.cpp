@@ -58,15 +58,19 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("FILE")
       ->group(group);
   command
-      .add_option("--scheme",
-                  options->scheme,
-                  "number format: mxfp4 (default), or bf16, f32 with --layout plain")
+      .add_option(
+          "--scheme",
+          options->scheme,
+          "number format: mxfp4 (default), mxfp6-e2m3, mxfp6-e3m2, fp8-channel, fp8-block, int8, "
+          "int4-g128, int4-g32; bf16 and f32 fold and do not quantize")
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option("--layout",
-                  options->layout,
-                  "how it is stored: quark (default) or plain, folded but not quantized")
+      .add_option(
+          "--layout",
+          options->layout,
+          "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks) or plain (default: "
+          "what most readers of the scheme take)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -161,6 +165,8 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.layout) {
     recipe.layout = layout_from_name(*options.layout);
+  } else if (options.scheme) {
+    recipe.layout = default_layout(recipe.scheme);
   }
   if (options.scaling) {
     recipe.scaling = scaling_from_name(*options.scaling);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include "kernels/convert.h"
+#include "pipeline/weight_reader.h"
 #include "quant/norm_fold.h"
 
 namespace quantmill {
@@ -24,12 +25,13 @@ ActivationFold fold_activation(const Context& context,
   ActivationFold fold{s, {}};
   const Producer& producer = *activation.producer;
   if (producer.kind != ProducerKind::kLinearRows) {
-    NormFold norm =
-        fold_norm(context,
-                  read_floats(context, checkpoint, plan.architecture.tensors[producer.tensor]),
-                  s,
-                  producer.kind == ProducerKind::kNormPlusOne,
-                  stored_norms.at(producer.tensor));
+    NormFold norm = fold_norm(
+        context,
+        read_floats(
+            context, checkpoint, plan.architecture, plan.architecture.tensors[producer.tensor]),
+        s,
+        producer.kind == ProducerKind::kNormPlusOne,
+        stored_norms.at(producer.tensor));
     fold.norm_weight = std::move(norm.weight);
     if (plan.recipe.compat != Compat::kSeed) {
       fold.s = std::move(norm.effective_s);
@@ -42,19 +44,19 @@ ActivationFold fold_activation(const Context& context,
 
 std::vector<float> read_floats(const Context& context,
                                const Checkpoint& checkpoint,
+                               const ResolvedArchitecture& architecture,
                                const ModelTensor& tensor) {
-  const SourceTensor& source = checkpoint.tensors()[tensor.stored];
-  check_invariant(!tensor.slice, "only whole tensors are read at once");
-  std::vector<std::byte> bytes(source.entry.size_bytes());
-  checkpoint.read(source, 0, bytes);
-  std::vector<float> values(source.entry.num_elements());
-  const auto bad = decode_to_float(
-      context, source.entry.dtype, bytes, FloatMatrix{values.data(), 1, values.size()});
+  const TensorEntry& entry = architecture.weights[tensor.stored].entry;
+  std::vector<std::byte> bytes(tensor.num_elements() * dtype_bits(entry.dtype) / 8);
+  read_stored(checkpoint, architecture, tensor, 0, bytes);
+  std::vector<float> values(tensor.num_elements());
+  const auto bad =
+      decode_to_float(context, entry.dtype, bytes, FloatMatrix{values.data(), 1, values.size()});
   if (bad) {
     throw Error(
         ErrorCode::kInput,
         fmt::format("tensor {}: element {} is {}; the checkpoint is damaged or was trained into it",
-                    source.entry.name,
+                    tensor.name,
                     bad->col,
                     values[bad->col]));
   }

@@ -43,6 +43,7 @@ TensorFactors factors_of(const Plan& plan,
 // A whole tensor as float (norms, biases). kInput naming it if it has NaN or infinity.
 std::vector<float> read_floats(const Context& context,
                                const Checkpoint& checkpoint,
+                               const ResolvedArchitecture& architecture,
                                const ModelTensor& tensor);
 
 }  // namespace quantmill

@@ -8,8 +8,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "kernels/convert.h"
-#include "pipeline/weight_rows.h"
+#include "pipeline/weight_reader.h"
 
 namespace quantmill {
 namespace {
@@ -97,7 +96,7 @@ class EdgeProver {
     const double offset = producer.kind == ProducerKind::kNormPlusOne ? 1 : 0;
     std::vector<float> weight;
     if (is_norm) {
-      weight = read_floats(context_, source_, truth_.tensors[producer.tensor]);
+      weight = read_floats(context_, source_, truth_, truth_.tensors[producer.tensor]);
     }
     const std::vector<std::size_t>& folded_by = plan_.folds[producer.tensor].rows;
     const std::vector<float> exact = factors_of(plan_, exact_folds_, producer.tensor).row_divisors;
@@ -124,20 +123,16 @@ class EdgeProver {
     const std::size_t cols = input.size();
     const std::size_t rows = tensor.out_features();
     const std::size_t rows_read = std::max<std::size_t>(1, kRowsElements / cols);
-    std::vector<std::byte> bytes;
+    WeightReader reader(context_, source_, truth_);
     std::vector<float> values;
     double norm = 0;
     double exact_error = 0;
     double stored_error = 0;
     for (std::size_t begin = 0; begin < rows; begin += rows_read) {
       const std::size_t now = std::min(rows_read, rows - begin);
-      bytes.resize(now * row_bytes(source_, tensor));
       values.resize(now * cols);
-      read_rows(source_, tensor, all_rows(tensor), begin, 1, bytes);
-      (void)decode_to_float(context_,
-                            source_.tensors()[tensor.stored].entry.dtype,
-                            bytes,
-                            FloatMatrix{values.data(), now, cols});
+      reader.load(tensor, all_rows(tensor), begin, now);
+      (void)reader.decode(0, FloatMatrix{values.data(), now, cols});
       for (std::size_t row = 0; row < now; ++row) {
         double before = 0;
         double after = 0;

@@ -7,9 +7,7 @@
 #include "base/error.h"
 
 #include "kernels/convert.h"
-#include "kernels/mx.h"
 #include "kernels/scale.h"
-#include "pipeline/weight_rows.h"
 
 namespace quantmill {
 namespace {
@@ -17,24 +15,20 @@ namespace {
 // Floats worked on at a time: they stay in the second-level cache between steps.
 constexpr std::uint64_t kWorkElements = std::uint64_t{1} << 15;
 
-MxSpec spec_of(const Recipe& recipe) {
-  MxSpec spec;
-  spec.scale_rule = recipe.scale_rule;
-  spec.ties = recipe.compat == Compat::kSeed ? TieRule::kSeed : TieRule::kEven;
-  return spec;
+const SourceWeight& source_of(const Plan& plan, const TensorWork& work) {
+  return plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
 }
 
-std::span<std::uint8_t> as_codes(std::span<std::byte> bytes) {
-  return {reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+// Rows that can't be worked on apart.
+std::uint64_t rows_held_together(const Plan& plan, const TensorWork& work) {
+  return work.is_quantized() ? std::min(work.rows, rows_together(plan.recipe.scheme)) : 1;
 }
 
 // Bytes that a row takes in the buffers: as read and as written.
-std::uint64_t row_buffer_bytes(const TensorWork& work, DType source) {
-  return work.cols * (dtype_bits(source) + dtype_bits(work.stored)) / 8;
-}
-
-DType source_dtype(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
-  return checkpoint.tensors()[plan.architecture.tensors[work.tensor].stored].entry.dtype;
+std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
+  const std::uint64_t written =
+      work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8;
+  return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written;
 }
 
 }  // namespace
@@ -48,15 +42,19 @@ RowProducer::RowProducer(const Context& context,
       checkpoint_(checkpoint),
       plan_(plan),
       folds_(folds),
-      buffer_bytes_(buffer_bytes) {}
+      buffer_bytes_(buffer_bytes),
+      reader_(context, checkpoint, plan.architecture) {
+  if (!is_floating_point(plan.recipe.scheme)) {
+    codec_.emplace(context, plan.recipe);
+  }
+}
 
-std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan, const Checkpoint& checkpoint) {
+std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan) {
   std::uint64_t widest = 1 << 16;
   for (const TensorWork& work : plan.tensors) {
     if (work.action != Action::kCopy) {
-      widest = std::max(widest,
-                        row_buffer_bytes(work, source_dtype(checkpoint, plan, work)) +
-                            2 * sizeof(float) * work.cols);
+      const std::uint64_t row = row_buffer_bytes(plan, work) + 2 * sizeof(float) * work.cols;
+      widest = std::max(widest, row * rows_held_together(plan, work));
     }
   }
   return widest;
@@ -82,8 +80,9 @@ void RowProducer::copy(const WriteTask& task, const Emit& emit) {
   const std::uint64_t piece = std::max<std::uint64_t>(1, buffer_bytes_);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += piece) {
     stored_.resize(std::min(piece, task.end - begin));
-    read_stored(checkpoint_, plan_.architecture.tensors[work.tensor], begin, stored_);
-    emit(work.weight.shard, work.weight.file_offset + begin, stored_);
+    read_stored(
+        checkpoint_, plan_.architecture, plan_.architecture.tensors[work.tensor], begin, stored_);
+    emit(work.parts[0].shard, work.parts[0].file_offset + begin, stored_);
   }
 }
 
@@ -91,95 +90,141 @@ void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
   const TensorWork& work = plan_.tensors[task.tensor];
   std::vector<float> weight = folds_[plan_.folds[work.tensor].rows.front()].norm_weight;
   if (weight.empty()) {
-    weight = read_floats(context_, checkpoint_, plan_.architecture.tensors[work.tensor]);
+    weight = read_floats(
+        context_, checkpoint_, plan_.architecture, plan_.architecture.tensors[work.tensor]);
   }
   encoded_.resize(weight.size() * dtype_bits(work.stored) / 8);
   (void)encode_from_float(
       context_, ConstFloatMatrix(weight.data(), 1, weight.size()), work.stored, encoded_);
-  emit(work.weight.shard, work.weight.file_offset, encoded_);
+  emit(work.parts[0].shard, work.parts[0].file_offset, encoded_);
 }
 
 void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
   const TensorWork& work = plan_.tensors[task.tensor];
-  const DType source = source_dtype(checkpoint_, plan_, work);
   choose_factors(work);
-  const std::uint64_t weight_row_bytes = work.rows == 0 ? 0 : work.weight.size_bytes / work.rows;
-  const std::uint64_t rows_held = std::max<std::uint64_t>(
-      1, buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(work, source)));
+  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t fitting =
+      buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
+  const std::uint64_t rows_held = std::max(together, fitting / together * together);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += rows_held) {
-    const std::uint64_t rows = std::min(rows_held, task.end - begin);
-    encode(work, begin, rows, errors);
-    emit(work.weight.shard, work.weight.file_offset + begin * weight_row_bytes, encoded_);
-    if (work.scales) {
-      const std::uint64_t scale_row_bytes = work.cols / kMxBlock;
-      emit(work.scales->shard,
-           work.scales->file_offset + begin * scale_row_bytes,
-           std::as_bytes(std::span<const std::uint8_t>(scales_)));
+    const std::uint64_t end = std::min(begin + rows_held, task.end);
+    encode(work, begin, end, errors);
+    for (std::size_t part = 0; part < work.parts.size(); ++part) {
+      const OutputPlace& place = work.parts[part];
+      if (!encoded_parts_[part].empty()) {
+        emit(place.shard,
+             place.file_offset + place.rows_before(begin) * place.row_bytes,
+             encoded_parts_[part]);
+      }
     }
   }
 }
 
+void RowProducer::load(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {
+  const ModelTensor& tensor = plan_.architecture.tensors[work.tensor];
+  const SourceWeight& source = source_of(plan_, work);
+  if (work.is_quantized()) {
+    reader_.load(tensor, work.source_rows, begin, rows);
+  } else if (!source.is_plain()) {
+    reader_.load(tensor, all_rows(tensor), begin, rows);
+  } else {
+    const std::uint64_t row_bytes = work.cols * dtype_bits(source.entry.dtype) / 8;
+    stored_.resize(rows * row_bytes);
+    read_stored(checkpoint_, plan_.architecture, tensor, begin * row_bytes, stored_);
+  }
+}
+
+// Loaded rows from number `first` as floats, folded. `begin`: the work's row number of row 0.
+void RowProducer::decode(const TensorWork& work,
+                         std::uint64_t begin,
+                         std::uint64_t first,
+                         FloatMatrix values) {
+  const SourceWeight& source = source_of(plan_, work);
+  const bool is_linear = work.is_quantized() || !source.is_plain();
+  const std::uint64_t row_bytes = work.cols * dtype_bits(source.entry.dtype) / 8;
+  const auto bad = is_linear ? reader_.decode(first, values)
+                             : decode_to_float(context_,
+                                               source.entry.dtype,
+                                               std::span<const std::byte>(stored_).subspan(
+                                                   first * row_bytes, values.rows * row_bytes),
+                                               values);
+  if (bad) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format(
+            "tensor {}: row {}, column {} is {}; a damaged weight can't be quantized or folded. "
+            "Fetch the checkpoint again, or leave the tensor as it is with --keep and "
+            "--fold-scales off",
+            work.name,
+            begin + first + bad->row,
+            bad->col,
+            values.row(bad->row)[bad->col]));
+  }
+  fold(work, begin + first, values);
+}
+
 void RowProducer::encode(const TensorWork& work,
                          std::uint64_t begin,
-                         std::uint64_t rows,
+                         std::uint64_t end,
                          ErrorSums& errors) {
-  const ModelTensor& tensor = plan_.architecture.tensors[work.tensor];
-  const DType source = source_dtype(checkpoint_, plan_, work);
-  const std::uint64_t source_row_bytes = work.cols * dtype_bits(source) / 8;
-  stored_.resize(rows * source_row_bytes);
-  if (work.is_quantized()) {
-    read_rows(checkpoint_, tensor, work.source_rows, begin, 1, stored_);
-  } else {
-    read_stored(checkpoint_, tensor, begin * source_row_bytes, stored_);
+  const std::uint64_t rows = end - begin;
+  load(work, begin, rows);
+  encoded_parts_.resize(std::max(encoded_parts_.size(), work.parts.size()));
+  if (work.copies_codes) {
+    const auto copy = [&](std::span<const std::byte> bytes, std::vector<std::byte>& part) {
+      part.assign(bytes.begin(), bytes.end());
+    };
+    copy(reader_.stored_codes(), encoded_parts_[0]);
+    copy(reader_.stored_scales(), encoded_parts_[1]);
+    return;
   }
-  const std::uint64_t weight_row_bytes = work.weight.size_bytes / work.rows;
-  const std::uint64_t scale_row_bytes = work.scales ? work.cols / kMxBlock : 0;
-  encoded_.resize(rows * weight_row_bytes);
-  scales_.resize(rows * scale_row_bytes);
-  const std::uint64_t rows_worked =
-      std::max<std::uint64_t>(1, kWorkElements / std::max<std::uint64_t>(1, work.cols));
+  for (std::size_t part = 0; part < work.parts.size(); ++part) {
+    const OutputPlace& place = work.parts[part];
+    encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
+                                place.row_bytes);
+  }
+  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
+  const std::uint64_t rows_worked = std::max(together, fitting / together * together);
   for (std::uint64_t done = 0; done < rows; done += rows_worked) {
     const std::uint64_t now = std::min(rows_worked, rows - done);
     values_.resize(now * work.cols);
     const FloatMatrix values{values_.data(), now, work.cols};
-    const auto bytes = std::span<const std::byte>(stored_).subspan(done * source_row_bytes,
-                                                                   now * source_row_bytes);
-    if (const auto bad = decode_to_float(context_, source, bytes, values)) {
-      throw Error(
-          ErrorCode::kInput,
-          fmt::format(
-              "tensor {}: row {}, column {} is {}; a damaged weight can't be quantized or folded. "
-              "Fetch the checkpoint again, or leave the tensor as it is with --keep and "
-              "--fold-scales off",
-              work.name,
-              begin + done + bad->row,
-              bad->col,
-              values.row(bad->row)[bad->col]));
+    decode(work, begin, done, values);
+    std::vector<std::span<std::byte>> parts;
+    for (std::size_t part = 0; part < work.parts.size(); ++part) {
+      const OutputPlace& place = work.parts[part];
+      const std::uint64_t first = place.rows_before(begin + done) - place.rows_before(begin);
+      const std::uint64_t last = place.rows_before(begin + done + now) - place.rows_before(begin);
+      parts.push_back(std::span(encoded_parts_[part])
+                          .subspan(first * place.row_bytes, (last - first) * place.row_bytes));
     }
-    fold(work, begin + done, values);
-    const auto encoded =
-        std::span(encoded_).subspan(done * weight_row_bytes, now * weight_row_bytes);
     if (!work.is_quantized()) {
-      if (const auto lost = encode_from_float(context_, values, work.stored, encoded)) {
-        throw Error(
-            ErrorCode::kInput,
-            fmt::format(
-                "tensor {}: row {}, column {}: {} is beyond the range of {} after folding; use "
-                "--fold-scales off or another --scheme",
-                work.name,
-                begin + done + lost->row,
-                lost->col,
-                values.row(lost->row)[lost->col],
-                dtype_name(work.stored)));
-      }
+      store(work, begin + done, values, parts[0]);
       continue;
     }
-    const auto scales = std::span(scales_).subspan(done * scale_row_bytes, now * scale_row_bytes);
-    mx_quantize(context_, spec_of(plan_.recipe), values, as_codes(encoded), scales);
+    codec_->encode(values, parts);
     restored_.resize(values_.size());
     const FloatMatrix restored{restored_.data(), now, work.cols};
-    mx_dequantize(context_, ElementFormat::kE2m1, as_codes(encoded), scales, restored);
+    codec_->decode(parts, restored);
     add_errors(context_, restored, values, errors);
+  }
+}
+
+void RowProducer::store(const TensorWork& work,
+                        std::uint64_t first_row,
+                        ConstFloatMatrix values,
+                        std::span<std::byte> stored) {
+  if (const auto lost = encode_from_float(context_, values, work.stored, stored)) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("tensor {}: row {}, column {}: {} is beyond the range of {} after folding; use "
+                    "--fold-scales off or another --scheme",
+                    work.name,
+                    first_row + lost->row,
+                    lost->col,
+                    values.row(lost->row)[lost->col],
+                    dtype_name(work.stored)));
   }
 }
 

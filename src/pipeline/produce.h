@@ -13,6 +13,8 @@
 #include "device/context.h"
 #include "kernels/compare.h"
 #include "pipeline/fold_table.h"
+#include "pipeline/scheme_codec.h"
+#include "pipeline/weight_reader.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -38,14 +40,20 @@ class RowProducer {
   void produce(const WriteTask& task, const Emit& emit, ErrorSums& errors);
 
   // Bytes that a worker needs for the widest row of the plan.
-  static std::uint64_t smallest_buffer_bytes(const Plan& plan, const Checkpoint& checkpoint);
+  static std::uint64_t smallest_buffer_bytes(const Plan& plan);
 
  private:
   void copy(const WriteTask& task, const Emit& emit);
   void fold_norm_weight(const WriteTask& task, const Emit& emit);
   void fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors);
-  // Fills encoded_ and scales_ with `rows` rows from `begin`.
-  void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t rows, ErrorSums& errors);
+  // Fills encoded_parts_ with rows [begin, end).
+  void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t end, ErrorSums& errors);
+  void load(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
+  void decode(const TensorWork& work, std::uint64_t begin, std::uint64_t first, FloatMatrix values);
+  void store(const TensorWork& work,
+             std::uint64_t first_row,
+             ConstFloatMatrix values,
+             std::span<std::byte> stored);
   // Fills factors_ for the tensor that is worked on.
   void choose_factors(const TensorWork& work);
   // Scales rows of a matrix, the first of which is `first_row`, as the plan says.
@@ -57,15 +65,17 @@ class RowProducer {
   const Plan& plan_;
   const std::vector<ActivationFold>& folds_;
   std::uint64_t buffer_bytes_;
+  WeightReader reader_;
+  std::optional<SchemeCodec> codec_;       // of a scheme that quantizes
   std::optional<std::size_t> factors_of_;  // the tensor that factors_ are for
   TensorFactors factors_;
-  std::vector<float> row_divisors_;   // of the rows that are worked on
-  std::vector<std::byte> stored_;     // as read
-  std::vector<float> values_;         // decoded and folded
-  std::vector<float> restored_;       // what the codes stand for
-  std::vector<std::byte> rounded_;    // Compat::kSeed: values on their way through BF16
-  std::vector<std::byte> encoded_;    // output weight bytes
-  std::vector<std::uint8_t> scales_;  // output scale bytes
+  std::vector<float> row_divisors_;  // of the rows that are worked on
+  std::vector<std::byte> stored_;    // as read, of what the reader does not hold
+  std::vector<float> values_;        // decoded and folded
+  std::vector<float> restored_;      // what the codes stand for
+  std::vector<std::byte> rounded_;   // Compat::kSeed: values on their way through BF16
+  std::vector<std::byte> encoded_;   // a norm's output bytes
+  std::vector<std::vector<std::byte>> encoded_parts_;
 };
 
 }  // namespace quantmill

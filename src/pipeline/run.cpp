@@ -303,10 +303,8 @@ std::uint64_t check_resources(const JobOptions& options,
                               int num_threads) {
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
-  const std::uint64_t buffer_bytes =
-      worker_buffer_bytes(options.memory_bytes,
-                          std::max(1, num_threads),
-                          RowProducer::smallest_buffer_bytes(plan, checkpoint));
+  const std::uint64_t buffer_bytes = worker_buffer_bytes(
+      options.memory_bytes, std::max(1, num_threads), RowProducer::smallest_buffer_bytes(plan));
   std::uint64_t needed = plan.output_bytes;
   for (const std::filesystem::path& name : checkpoint.other_files()) {
     needed += std::filesystem::file_size(checkpoint.folder() / name);

@@ -10,9 +10,10 @@
 
 #include "base/error.h"
 
-#include "kernels/convert.h"
 #include "kernels/mx.h"
-#include "pipeline/weight_rows.h"
+#include "pipeline/scheme_codec.h"
+#include "pipeline/scheme_error_curve.h"
+#include "pipeline/weight_reader.h"
 #include "quant/awq.h"
 
 namespace quantmill {
@@ -59,39 +60,39 @@ class TaskEvaluator {
                 const Statistics& statistics,
                 CandidateCache& candidates)
       : context_(context),
-        checkpoint_(checkpoint),
         plan_(plan),
         statistics_(statistics),
-        cache_(candidates) {}
+        cache_(candidates),
+        reader_(context, checkpoint, plan.architecture),
+        curve_(context, plan.recipe) {}
 
   void evaluate(const SearchTask& task, std::span<double> sums) {
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
     const Activation& activation = plan_.architecture.activations[task.activation];
     const std::uint64_t cols = activation.columns.num_columns();
     expand(activation, cache_.of(task.group));
-    const std::uint64_t rows_read = std::max<std::uint64_t>(1, kWorkElements / cols);
+    const std::uint64_t together = rows_together(searched_scheme(plan_.recipe));
+    const std::uint64_t rows_read = std::max(together, kWorkElements / cols / together * together);
     std::uint64_t row = task.begin;
     while (row < task.end) {
       const std::uint64_t left = (task.end - row + task.step - 1) / task.step;
       const std::uint64_t rows = std::min(rows_read, left);
       decode_rows(tensor, row, rows, task.step);
       keep_columns(activation.columns, rows, tensor.in_features());
-      mx_error_curve(context_,
-                     spec(),
-                     ConstFloatMatrix(values_.data(), rows, cols),
-                     importance_,
-                     ConstFloatMatrix(candidates_.data(), sums.size(), cols),
-                     sums);
+      add_error_curve(ConstFloatMatrix(values_.data(), rows, cols), sums);
       row += rows * task.step;
     }
   }
 
  private:
-  [[nodiscard]] MxSpec spec() const {
-    MxSpec result;
-    result.scale_rule = plan_.recipe.scale_rule;
-    result.ties = plan_.recipe.compat == Compat::kSeed ? TieRule::kSeed : TieRule::kEven;
-    return result;
+  // Of what is in values_, with candidates_ and importance_.
+  void add_error_curve(ConstFloatMatrix values, std::span<double> sums) {
+    const ConstFloatMatrix candidates(candidates_.data(), sums.size(), values.cols);
+    if (is_mx(searched_scheme(plan_.recipe))) {
+      mx_error_curve(context_, mx_spec_of(plan_.recipe), values, importance_, candidates, sums);
+    } else {
+      curve_.add(values, importance_, candidates, sums);
+    }
   }
 
   // Candidates and importance per column of the activation's readers.
@@ -115,13 +116,9 @@ class TaskEvaluator {
                    std::uint64_t rows,
                    std::uint64_t step) {
     const std::uint64_t cols = tensor.in_features();
-    stored_.resize(rows * row_bytes(checkpoint_, tensor));
-    read_rows(checkpoint_, tensor, all_rows(tensor), first, step, stored_);
+    reader_.load(tensor, all_rows(tensor), first, rows, step);
     values_.resize(rows * cols);
-    const auto bad = decode_to_float(context_,
-                                     checkpoint_.tensors()[tensor.stored].entry.dtype,
-                                     stored_,
-                                     FloatMatrix{values_.data(), rows, cols});
+    const auto bad = reader_.decode(0, FloatMatrix{values_.data(), rows, cols});
     if (bad) {
       throw Error(
           ErrorCode::kInput,
@@ -144,13 +141,13 @@ class TaskEvaluator {
   }
 
   const Context& context_;
-  const Checkpoint& checkpoint_;
   const Plan& plan_;
   const Statistics& statistics_;
   CandidateCache& cache_;
   std::vector<float> candidates_;
   std::vector<float> importance_;
-  std::vector<std::byte> stored_;
+  WeightReader reader_;
+  SchemeErrorCurve curve_;
   std::vector<float> values_;
 };
 
@@ -231,9 +228,10 @@ ScaleTable search_scales(const Team& team,
        own_tasks(team, plan, journal),
        [&](std::size_t task) {
          const SearchTask& search = plan.search_tasks[task];
-         const std::size_t stored = plan.architecture.tensors[search.tensor].stored;
-         const SourceTensor& tensor = checkpoint.tensors()[stored];
-         return search.cost * dtype_bits(tensor.entry.dtype) / 8;
+         const ModelTensor& tensor = plan.architecture.tensors[search.tensor];
+         return search.cost / tensor.in_features() *
+                WeightReader::loaded_row_bytes(plan.architecture.weights[tensor.stored],
+                                               tensor.in_features());
        }},
       [&](std::size_t task, int worker) {
         const auto own_sums = std::span(sums).subspan(task * num_alphas, num_alphas);

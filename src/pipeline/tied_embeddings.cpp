@@ -20,7 +20,8 @@ void check_tied(const Checkpoint& checkpoint, const Plan& plan) {
     return;
   }
   const auto stored = [&](std::size_t tensor) -> const SourceTensor& {
-    return checkpoint.tensors()[plan.architecture.tensors[tensor].stored];
+    const std::size_t weight = plan.architecture.tensors[tensor].stored;
+    return checkpoint.tensors()[plan.architecture.weights[weight].codes];
   };
   const SourceTensor& kept = stored(plan.architecture.tied->kept);
   const SourceTensor& dropped = stored(plan.architecture.tied->dropped);

@@ -1,6 +1,7 @@
 #include "pipeline/verify.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -13,7 +14,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "checkpoint/reader.h"
-#include "kernels/mx.h"
+#include "kernels/convert.h"
 #include "pipeline/fold_table.h"
 #include "pipeline/function_proof.h"
 #include "pipeline/manifest.h"
@@ -81,35 +82,33 @@ void verify_files(const VerifyOptions& options, const Manifest& manifest, Verify
                   report);
 }
 
-// Codes and scales of one quantized tensor must fit each other.
-void verify_pair(const Checkpoint& out, const std::string& name, Findings& findings) {
-  const auto weight = out.find(name);
-  const auto scales = out.find(name + "_scale");
-  if (!weight || !scales) {
-    findings.add(fmt::format("tensor {}: {} is missing", name, weight ? "its scale tensor" : "it"));
+// Scales must be numbers above 0.
+void verify_scales(const Checkpoint& out, const SourceWeight& weight, Findings& findings) {
+  const SourceTensor& scales = out.tensors()[*weight.scales];
+  std::vector<std::byte> bytes(scales.entry.size_bytes());
+  out.read(scales, 0, bytes);
+  if (!is_convertible(scales.entry.dtype)) {
+    if (std::ranges::count(bytes, std::byte{255}) > 0) {
+      findings.add(
+          fmt::format("tensor {}: a scale byte is 255, which is NaN", scales.entry.name));
+    }
     return;
   }
-  const TensorEntry& codes = out.tensors()[*weight].entry;
-  const TensorEntry& exponents = out.tensors()[*scales].entry;
-  const bool fits = codes.dtype == DType::kU8 && exponents.dtype == DType::kU8 &&
-                    codes.shape.size() == 2 && exponents.shape.size() == 2 &&
-                    codes.shape[0] == exponents.shape[0] &&
-                    codes.shape[1] * 2 == exponents.shape[1] * kMxBlock;
-  if (!fits) {
-    findings.add(fmt::format(
-        "tensor {}: codes [{}] and scales [{}] do not fit MXFP4 (U8 [N, K/2] and U8 [N, K/32])",
-        name,
-        fmt::join(codes.shape, ", "),
-        fmt::join(exponents.shape, ", ")));
-    return;
-  }
-  std::vector<std::byte> bytes(exponents.size_bytes());
-  out.read(out.tensors()[*scales], 0, bytes);
-  if (std::ranges::count(bytes, std::byte{255}) > 0) {
-    findings.add(fmt::format("tensor {}_scale: a scale byte is 255, which is NaN", name));
+  std::vector<float> values(scales.entry.num_elements());
+  (void)decode_to_float({Backend::kReference, Isa::kPlain},
+                        scales.entry.dtype,
+                        bytes,
+                        FloatMatrix{values.data(), 1, values.size()});
+  for (const float value : values) {
+    if (!(std::isfinite(value) && value > 0)) {
+      findings.add(fmt::format("tensor {}: a scale is {}", scales.entry.name, value));
+      return;
+    }
   }
 }
 
+// Reads the checkpoint as any other source: codes and scales must belong together, and be of those
+// weights that the manifest says are quantized.
 void verify_structure(const VerifyOptions& options,
                       const Manifest& manifest,
                       VerifyReport& report) {
@@ -119,14 +118,20 @@ void verify_structure(const VerifyOptions& options,
     std::set<std::string> quantized;
     for (const TensorError& tensor : manifest.tensors) {
       quantized.insert(tensor.name);
-      verify_pair(out, tensor.name, findings);
     }
-    for (const SourceTensor& tensor : out.tensors()) {
-      const std::string& name = tensor.entry.name;
-      if (name.ends_with(".weight_scale") && !quantized.contains(name.substr(0, name.size() - 6))) {
-        findings.add(fmt::format(
-            "tensor {}: a scale for a tensor that the manifest does not list as quantized", name));
+    for (const SourceWeight& weight : find_weights(out.tensors(), out.config_text())) {
+      const bool is_listed = quantized.erase(weight.entry.name) > 0;
+      if (is_listed == weight.is_plain()) {
+        findings.add(fmt::format("tensor {}: {}, but the manifest {} it as quantized",
+                                 weight.entry.name,
+                                 weight.is_plain() ? "not quantized" : "quantized",
+                                 is_listed ? "lists" : "does not list"));
+      } else if (weight.scales) {
+        verify_scales(out, weight, findings);
       }
+    }
+    for (const std::string& name : quantized) {
+      findings.add(fmt::format("tensor {}: it is missing", name));
     }
     findings.finish(
         fmt::format("structure: {} tensors in {} files, {} of them quantized with scales that fit",

@@ -19,7 +19,7 @@ namespace {
 std::vector<std::size_t> node_of_shards(const Team& team, const Plan& plan) {
   std::vector<std::uint64_t> costs(plan.shards.size(), 0);
   for (const WriteTask& task : plan.write_tasks) {
-    costs[plan.tensors[task.tensor].weight.shard] += task.cost;
+    costs[plan.tensors[task.tensor].parts.front().shard] += task.cost;
   }
   return assign_to_nodes(costs, team.node_ranks);
 }
@@ -32,7 +32,8 @@ std::vector<std::size_t> own_tasks(const Team& team,
                                    const JobJournal& journal) {
   std::vector<std::size_t> tasks;
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
-    if (node_of[plan.tensors[plan.write_tasks[task].tensor].weight.shard] == team.node_index &&
+    if (node_of[plan.tensors[plan.write_tasks[task].tensor].parts.front().shard] ==
+            team.node_index &&
         !journal.find(JournalPhase::kWrite, task)) {
       tasks.push_back(task);
     }

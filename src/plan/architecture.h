@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/reader.h"
+#include "plan/source_weights.h"
 #include "stats/merge.h"
 
 namespace quantmill {
@@ -57,7 +58,7 @@ struct WrittenSlice {
 struct ModelTensor {
   std::string name;  // as in the checkpoint; with "[3]" for a slice
   TensorRole role = TensorRole::kOther;
-  std::size_t stored = 0;              // index into the checkpoint's tensors
+  std::size_t stored = 0;              // index into ResolvedArchitecture::weights
   std::optional<std::uint64_t> slice;  // which one
   std::vector<std::uint64_t> shape;    // as stored, of the slice
   bool transposed = false;             // a linear stored as [in, out]
@@ -149,6 +150,7 @@ struct TiedTensors {
 
 struct ResolvedArchitecture {
   std::string name;
+  std::vector<SourceWeight> weights;  // what the checkpoint stores
   // In the checkpoint's order; the slices of a tensor one after the other.
   std::vector<ModelTensor> tensors;
   std::vector<Activation> activations;

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -93,7 +94,7 @@ void allow_all_groups(Plan& plan) {
   }
 }
 
-void check_quantizable(const ModelTensor& tensor, DType dtype) {
+void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
   if (!is_convertible(dtype)) {
     throw Error(
         ErrorCode::kInput,
@@ -104,14 +105,16 @@ void check_quantizable(const ModelTensor& tensor, DType dtype) {
             dtype_name(dtype),
             tensor.module));
   }
-  if (tensor.in_features() % kMxBlock != 0) {
+  const std::uint64_t block = columns_together(scheme);
+  if (tensor.in_features() % block != 0) {
     throw Error(ErrorCode::kInput,
-                fmt::format("tensor {}: {} columns are not a multiple of the MX block of {}; leave "
-                            "it as it is with "
+                fmt::format("tensor {}: {} columns are not a multiple of the {} that share a scale "
+                            "in {}; leave it as it is with "
                             "--keep '{}'",
                             tensor.name,
                             tensor.in_features(),
-                            kMxBlock,
+                            block,
+                            scheme_name(scheme),
                             tensor.module));
   }
   std::uint64_t written = 0;
@@ -131,8 +134,12 @@ void check_quantizable(const ModelTensor& tensor, DType dtype) {
 }
 
 // What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
-void add_quantized(const ModelTensor& tensor, TensorWork work, std::vector<TensorWork>& all) {
+void add_quantized(const ModelTensor& tensor,
+                   bool copies_codes,
+                   TensorWork work,
+                   std::vector<TensorWork>& all) {
   work.action = Action::kQuantize;
+  work.copies_codes = copies_codes;
   work.stored = DType::kU8;
   work.cols = tensor.in_features();
   const std::uint64_t rows = tensor.out_features();
@@ -165,12 +172,24 @@ Action choose_action(const ModelTensor& tensor,
   return !folds.empty() || stored != source ? Action::kFoldLinear : Action::kCopy;
 }
 
+// Codes can be read as the rows of a matrix only.
+void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
+  if (tensor.shape.size() != 2 || tensor.transposed) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("tensor {}: stored as {} codes, which are read row by row, but the "
+                            "architecture describes no matrix [out, in]",
+                            tensor.name,
+                            encoding_name(source.encoding)));
+  }
+}
+
 // Fills plan.tensors, but for their places.
-void decide_tensors(const Checkpoint& checkpoint, const std::vector<bool>& quantized, Plan& plan) {
-  const bool quark = plan.recipe.layout == Layout::kQuark;
+void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
+  const bool quantizes = !is_floating_point(plan.recipe.scheme);
   for (std::size_t index = 0; index < plan.architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = plan.architecture.tensors[index];
-    const TensorEntry& entry = checkpoint.tensors()[tensor.stored].entry;
+    const SourceWeight& source = plan.architecture.weights[tensor.stored];
+    const TensorEntry& entry = source.entry;
     const TensorFolds& folds = plan.folds[index];
     TensorWork work;
     work.tensor = index;
@@ -178,14 +197,21 @@ void decide_tensors(const Checkpoint& checkpoint, const std::vector<bool>& quant
     if (plan.architecture.tied && !plan.recipe.untie && plan.architecture.tied->dropped == index) {
       continue;
     }
-    if (quark && quantized[index]) {
-      check_quantizable(tensor, entry.dtype);
-      add_quantized(tensor, std::move(work), plan.tensors);
+    if (quantizes && quantized[index]) {
+      check_quantizable(tensor, entry.dtype, plan.recipe.scheme);
+      const bool has_codes = plan.recipe.scheme == Scheme::kMxfp4 &&
+                             source.encoding == Encoding::kMx &&
+                             source.element == ElementFormat::kE2m1;
+      add_quantized(tensor, has_codes && folds.empty(), std::move(work), plan.tensors);
       continue;
     }
     work.stored = stored_dtype(tensor, folds, entry.dtype, plan.recipe);
-    work.action = choose_action(tensor, folds, entry.dtype, work.stored);
     const bool is_matrix = tensor.shape.size() == 2;
+    work.action = choose_action(tensor, folds, entry.dtype, work.stored);
+    if (!source.is_plain()) {
+      check_decodable(tensor, source);
+      work.action = Action::kFoldLinear;
+    }
     work.cols = is_matrix ? tensor.shape[1] : tensor.num_elements();
     work.rows = is_matrix ? tensor.shape[0] : 1;
     if (!folds.rows.empty() && work.action == Action::kFoldLinear && !is_matrix) {
@@ -195,18 +221,28 @@ void decide_tensors(const Checkpoint& checkpoint, const std::vector<bool>& quant
   }
 }
 
+// The output tensors of one work.
+std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
+  if (work.is_quantized()) {
+    return stored_parts(plan.recipe.scheme, plan.recipe.layout, work.name, work.rows, work.cols);
+  }
+  const std::size_t stored = plan.architecture.tensors[work.tensor].stored;
+  return {{work.name, work.stored, plan.architecture.weights[stored].entry.shape}};
+}
+
 void place(const Checkpoint& checkpoint, Plan& plan) {
   std::vector<TensorToPlace> wanted;
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const SourceTensor& source = checkpoint.tensors()[tensor.stored];
-    const std::string& file_name = checkpoint.shards()[source.shard].file_name;
-    if (work.is_quantized()) {
-      wanted.push_back({work.name, DType::kU8, {work.rows, work.cols / 2}, file_name});
+    const std::size_t shard = plan.architecture.weights[tensor.stored].shard;
+    if (!work.is_quantized() && tensor.slice.value_or(0) != 0) {
+      continue;  // one tensor with the first slice
+    }
+    bool is_first = true;
+    for (const StoredPart& part : parts_of(plan, work)) {
       wanted.push_back(
-          {work.name + "_scale", DType::kU8, {work.rows, work.cols / kMxBlock}, file_name, true});
-    } else if (tensor.slice.value_or(0) == 0) {
-      wanted.push_back({work.name, work.stored, source.entry.shape, file_name});
+          {part.name, part.dtype, part.shape, checkpoint.shards()[shard].file_name, !is_first});
+      is_first = false;
     }
   }
   plan.shards = place_tensors(wanted, plan.recipe.max_shard_bytes);
@@ -215,37 +251,42 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
     plan.output_bytes += plan.shards[shard].size_bytes();
     for (const TensorEntry& entry : plan.shards[shard].tensors) {
       places[entry.name] = {
-          shard, plan.shards[shard].header.size() + entry.begin, entry.size_bytes()};
+          shard, plan.shards[shard].header.size() + entry.begin, entry.size_bytes(), 0, 1};
     }
   }
   for (TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    work.weight = places.at(work.name);
-    if (work.is_quantized()) {
-      work.scales = places.at(work.name + "_scale");
-    } else if (tensor.slice) {
-      const std::uint64_t slices = checkpoint.tensors()[tensor.stored].entry.shape[0];
-      work.weight.size_bytes /= slices;
-      work.weight.file_offset += *tensor.slice * work.weight.size_bytes;
+    for (const StoredPart& part : parts_of(plan, work)) {
+      OutputPlace& place = work.parts.emplace_back(places.at(part.name));
+      if (!work.is_quantized() && tensor.slice) {
+        place.size_bytes /= plan.architecture.weights[tensor.stored].entry.shape[0];
+        place.file_offset += *tensor.slice * place.size_bytes;
+      }
+      place.weight_rows = part.weight_rows;
+      const std::uint64_t rows = place.rows_before(work.rows);
+      place.row_bytes = rows == 0 ? 0 : place.size_bytes / rows;
     }
   }
+}
+
+// bytes * part / whole, without overflow: part and whole have a common divisor.
+std::uint64_t checked_share(std::uint64_t bytes, std::uint64_t part, std::uint64_t whole) {
+  const std::uint64_t divisor = std::gcd(part, whole);
+  return bytes / (whole / divisor) * (part / divisor) +
+         bytes % (whole / divisor) * (part / divisor) / (whole / divisor);
 }
 
 void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
     const TensorWork& work = plan.tensors[index];
-    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const std::uint64_t source_bytes =
-        work.rows * work.cols * dtype_bits(checkpoint.tensors()[tensor.stored].entry.dtype) / 8;
-    const std::uint64_t output_bytes =
-        work.weight.size_bytes + (work.scales ? work.scales->size_bytes : 0);
-    plan.source_bytes += source_bytes;
+    const std::uint64_t input_bytes = source_bytes(checkpoint, plan, work);
+    plan.source_bytes += input_bytes;
     const bool by_bytes = work.action == Action::kCopy;
-    const std::uint64_t total = by_bytes ? source_bytes : work.rows;
+    const std::uint64_t total = by_bytes ? input_bytes : work.rows;
+    const std::uint64_t together = work.is_quantized() ? rows_together(plan.recipe.scheme) : 1;
+    const std::uint64_t rows = kTaskElements / std::max<std::uint64_t>(1, work.cols);
     const std::uint64_t piece =
-        by_bytes
-            ? kCopyTaskBytes
-            : std::max<std::uint64_t>(1, kTaskElements / std::max<std::uint64_t>(1, work.cols));
+        by_bytes ? kCopyTaskBytes : std::max(together, rows / together * together);
     for (std::uint64_t begin = 0; begin < total; begin += piece) {
       const std::uint64_t end = std::min(total, begin + piece);
       const double share = static_cast<double>(end - begin) / static_cast<double>(total);
@@ -253,7 +294,8 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
           {index,
            begin,
            end,
-           static_cast<std::uint64_t>(share * static_cast<double>(source_bytes + output_bytes))});
+           static_cast<std::uint64_t>(share *
+                                      static_cast<double>(input_bytes + work.output_bytes()))});
     }
   }
 }
@@ -276,7 +318,7 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
     allow_all_groups(plan);
   }
   assign_folds(plan);
-  decide_tensors(checkpoint, quantized, plan);
+  decide_tensors(quantized, plan);
   place(checkpoint, plan);
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
@@ -287,6 +329,25 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
 }
 
 }  // namespace
+
+std::uint64_t TensorWork::output_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const OutputPlace& part : parts) {
+    bytes += part.size_bytes;
+  }
+  return bytes;
+}
+
+std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
+  const SourceWeight& weight =
+      plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
+  std::uint64_t bytes = 0;
+  for (const auto& part : {std::optional(weight.codes), weight.scales, weight.zero_points}) {
+    bytes += part ? checkpoint.tensors()[*part].entry.size_bytes() : 0;
+  }
+  const std::uint64_t elements = weight.entry.num_elements();
+  return elements == 0 ? 0 : checked_share(bytes, work.rows * work.cols, elements);
+}
 
 Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const Recipe& recipe) {
   return plan_job(checkpoint, recipe, &statistics);

@@ -23,11 +23,18 @@ enum class Action {
   kQuantize,    // a matrix scaled and quantized
 };
 
-// Bytes of one output tensor.
+// Bytes of one output tensor, or of a slice of one.
 struct OutputPlace {
   std::size_t shard = 0;  // index into Plan::shards
   std::uint64_t file_offset = 0;
   std::uint64_t size_bytes = 0;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t weight_rows = 1;  // of the TensorWork, for each row of this
+
+  // Rows of this that begin with the rows before `weight_row` of the work.
+  [[nodiscard]] std::uint64_t rows_before(std::uint64_t weight_row) const {
+    return weight_row / weight_rows + (weight_row % weight_rows != 0 ? 1 : 0);
+  }
 };
 
 // Activations (indices into the architecture's) whose s acts on a tensor, each on columns or rows
@@ -50,11 +57,13 @@ struct TensorWork {
   std::uint64_t rows = 1;
   std::uint64_t cols = 0;
   RowRange source_rows;       // kQuantize: the linear's rows that these rows are made of
+  bool copies_codes = false;  // kQuantize: the source has the scheme's codes, and nothing is scaled
   DType stored = DType::kU8;  // dtype in the output
-  OutputPlace weight;
-  std::optional<OutputPlace> scales;  // kQuantize
+  std::vector<OutputPlace> parts;  // the weight or its codes, then scales (stored_parts)
 
   [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
+
+  [[nodiscard]] std::uint64_t output_bytes() const;
 };
 
 // A piece of one TensorWork: rows [begin, end), or bytes for kCopy. Its size depends on the
@@ -111,6 +120,9 @@ Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const
 // --compat-scales).
 Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe);
 
+// Bytes that are read for one work: its share of a weight's codes and scales.
+std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work);
+
 // The architecture of the model as it really runs: the plan's own, or with Compat::kSeed, whose
 // plan follows the script's beliefs, the one that config.json calls for.
 ResolvedArchitecture true_architecture(const Checkpoint& checkpoint, const Plan& plan);
@@ -130,6 +142,6 @@ std::vector<double> pooled_absmean(const ResolvedArchitecture& architecture,
 
 // The plan as text for people, and as JSON.
 std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint);
-std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint);
+std::string plan_to_json(const Plan& plan);
 
 }  // namespace quantmill

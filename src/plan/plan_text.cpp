@@ -20,15 +20,20 @@ struct TypeSizes {
   std::map<std::string, std::uint64_t> after;
 };
 
+std::string source_type(const SourceWeight& source) {
+  return std::string(source.is_plain() ? dtype_name(source.entry.dtype)
+                                       : encoding_name(source.encoding));
+}
+
 TypeSizes sizes_by_type(const Plan& plan, const Checkpoint& checkpoint) {
   TypeSizes sizes;
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const DType dtype = checkpoint.tensors()[tensor.stored].entry.dtype;
-    sizes.before[std::string(dtype_name(dtype))] += work.rows * work.cols * dtype_bits(dtype) / 8;
+    const SourceWeight& source = plan.architecture.weights[tensor.stored];
+    sizes.before[source_type(source)] += source_bytes(checkpoint, plan, work);
     const std::string name(work.is_quantized() ? scheme_name(plan.recipe.scheme)
                                                : dtype_name(work.stored));
-    sizes.after[name] += work.weight.size_bytes + (work.scales ? work.scales->size_bytes : 0);
+    sizes.after[name] += work.output_bytes();
   }
   return sizes;
 }
@@ -172,13 +177,13 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
   text += "tensors\n";
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const DType dtype = checkpoint.tensors()[tensor.stored].entry.dtype;
+    const SourceWeight& source = plan.architecture.weights[tensor.stored];
     const std::string_view stored =
         work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored);
     text += fmt::format("  {:<{}} {:<5} [{}] -> {} ({})\n",
                         tensor.slice && !work.is_quantized() ? tensor.name : work.name,
                         kColumnsOfNames,
-                        dtype_name(dtype),
+                        source_type(source),
                         fmt::join(tensor.shape, ", "),
                         stored,
                         action_name(work.action));
@@ -194,7 +199,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
   return text;
 }
 
-std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint) {
+std::string plan_to_json(const Plan& plan) {
   Json json;
   json["program"] = fmt::format("quantmill {}", program_version());
   json["architecture"] = plan.architecture.name;
@@ -218,17 +223,17 @@ std::string plan_to_json(const Plan& plan, const Checkpoint& checkpoint) {
   json["tensors"] = Json::array();
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const DType dtype = checkpoint.tensors()[tensor.stored].entry.dtype;
+    const SourceWeight& source = plan.architecture.weights[tensor.stored];
     json["tensors"].push_back(
         {{"name", work.name},
          {"source", tensor.name},
-         {"dtype", dtype_name(dtype)},
+         {"dtype", source_type(source)},
          {"shape", tensor.shape},
          {"stored_as",
           work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored)},
          {"action", action_name(work.action)},
-         {"file", plan.shards[work.weight.shard].file_name},
-         {"bytes", work.weight.size_bytes + (work.scales ? work.scales->size_bytes : 0)}});
+         {"file", plan.shards[work.parts.front().shard].file_name},
+         {"bytes", work.output_bytes()}});
   }
   json["files"] = Json::array();
   for (const OutputShard& shard : plan.shards) {

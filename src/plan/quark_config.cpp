@@ -12,6 +12,7 @@
 #include "base/pattern.h"
 #include "base/version.h"
 #include "plan/json_text.h"
+#include "plan/quantization_sections.h"
 
 namespace quantmill {
 
@@ -59,11 +60,38 @@ JsonValue tensor_spec(bool is_dynamic, std::string_view scale_mode, bool with_ze
 }
 
 // Activations are quantized while serving, by the servers' own rule, which is "even".
+// Of the schemes mxfp4 and mxfp6, whose names in Quark are those of their elements.
+JsonValue mx_spec(const Recipe& recipe, bool is_dynamic, std::string_view scale_mode) {
+  JsonValue spec = tensor_spec(is_dynamic, scale_mode, true);
+  const std::string_view element = recipe.scheme == Scheme::kMxfp6E2m3   ? "fp6_e2m3"
+                                   : recipe.scheme == Scheme::kMxfp6E3m2 ? "fp6_e3m2"
+                                                                         : "fp4";
+  spec.set("dtype", JsonValue::string(std::string(element)));
+  return spec;
+}
+
+// Of Quark's scheme "ptpc_fp8": a scale per row of weights, per token of activations.
+JsonValue fp8_channel_spec(bool is_activation) {
+  JsonValue spec = tensor_spec(is_activation, "", true);
+  spec.set("ch_axis", JsonValue::number(std::uint64_t{is_activation}));
+  spec.set("dtype", JsonValue::string("fp8_e4m3"));
+  spec.set("group_size", JsonValue::null());
+  spec.set("observer_cls", JsonValue::string("PerChannelMinMaxObserver"));
+  spec.set("qscheme", JsonValue::string("per_channel"));
+  spec.set("scale_calculation_mode", JsonValue::null());
+  spec.set("scale_format", JsonValue::null());
+  spec.set("symmetric", JsonValue::boolean(true));
+  return spec;
+}
+
 JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& exclude) {
   JsonValue section = literal(kQuarkSection);
   JsonValue global = *section.find("global_quant_config");
-  global.set("input_tensors", tensor_spec(true, "even", true));
-  global.set("weight", tensor_spec(false, scale_rule_name(recipe.scale_rule), true));
+  const bool is_fp8 = recipe.scheme == Scheme::kFp8Channel;
+  global.set("input_tensors", is_fp8 ? fp8_channel_spec(true) : mx_spec(recipe, true, "even"));
+  global.set("weight",
+             is_fp8 ? fp8_channel_spec(false)
+                    : mx_spec(recipe, false, scale_rule_name(recipe.scale_rule)));
   section.set("global_quant_config", std::move(global));
   section.set("exclude", JsonValue::array(exclude));
   section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));
@@ -226,11 +254,20 @@ std::string output_config(const std::string& source_config,
     config.set("quantization_config", seed_section());
     return print_json(config);
   }
-  if (recipe.layout == Layout::kPlain) {
-    config.remove("quantization_config");
-    set_dtype(recipe, config);
-  } else {
-    config.set("quantization_config", quark_section(recipe, exclude));
+  switch (recipe.layout) {
+    case Layout::kPlain:
+      config.remove("quantization_config");
+      set_dtype(recipe, config);
+      break;
+    case Layout::kQuark:
+      config.set("quantization_config", quark_section(recipe, exclude));
+      break;
+    case Layout::kCompressedTensors:
+      config.set("quantization_config", compressed_tensors_section(recipe, exclude));
+      break;
+    case Layout::kFp8:
+      config.set("quantization_config", fp8_section(exclude));
+      break;
   }
   return print_json(config) + "\n";
 }

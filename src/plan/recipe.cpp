@@ -26,9 +26,6 @@ namespace {
 template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
 
-constexpr Names<Scheme, 3> kSchemes{
-    {{Scheme::kMxfp4, "mxfp4"}, {Scheme::kBf16, "bf16"}, {Scheme::kF32, "f32"}}};
-constexpr Names<Layout, 2> kLayouts{{{Layout::kQuark, "quark"}, {Layout::kPlain, "plain"}}};
 constexpr Names<Scaling, 2> kScalings{{{Scaling::kNone, "none"}, {Scaling::kAwqGrid, "awq-grid"}}};
 constexpr Names<ScaleRule, 4> kScaleRules{{{ScaleRule::kEven, "even"},
                                            {ScaleRule::kFloor, "floor"},
@@ -177,6 +174,12 @@ void check_alphas(const std::vector<double>& alphas) {
 // What the script does is fixed; any setting that would ask for something else is refused.
 void check_seed(const Recipe& recipe) {
   const Recipe fixed;
+  if (recipe.scheme != fixed.scheme && !is_floating_point(recipe.scheme)) {
+    fail(fmt::format("compat \"seed\" quantizes to mxfp4, not {}", scheme_name(recipe.scheme)));
+  }
+  if (recipe.layout == Layout::kCompressedTensors) {
+    fail("compat \"seed\" writes layout quark");
+  }
   const auto refuse = [](std::string_view option, const std::string& value) {
     fail(fmt::format("compat \"seed\" fixes {}, so {} can't be given", option, value));
   };
@@ -225,17 +228,18 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
       apply_key(root.keys[i], root.items[i], changed);
     }
   });
+  if (root.find("scheme") != nullptr && root.find("layout") == nullptr) {
+    changed.layout = default_layout(changed.scheme);
+  }
   recipe = std::move(changed);
 }
 
+Scheme searched_scheme(const Recipe& recipe) {
+  return is_floating_point(recipe.scheme) ? Scheme::kMxfp4 : recipe.scheme;
+}
+
 void check_recipe(const Recipe& recipe) {
-  const bool is_quantized = recipe.scheme == Scheme::kMxfp4;
-  if (is_quantized != (recipe.layout == Layout::kQuark)) {
-    fail(fmt::format(
-        "scheme {} can't be written in layout {}: mxfp4 goes with quark, bf16 and f32 with plain",
-        scheme_name(recipe.scheme),
-        layout_name(recipe.layout)));
-  }
+  check_layout(recipe.scheme, recipe.layout);
   check_alphas(recipe.alphas);
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
@@ -267,14 +271,6 @@ std::string to_json(const Recipe& recipe) {
   return print_json(root);
 }
 
-std::string_view scheme_name(Scheme scheme) {
-  return name_of(kSchemes, scheme);
-}
-
-std::string_view layout_name(Layout layout) {
-  return name_of(kLayouts, layout);
-}
-
 std::string_view scaling_name(Scaling scaling) {
   return name_of(kScalings, scaling);
 }
@@ -289,14 +285,6 @@ std::string_view fold_scales_name(FoldScales mode) {
 
 std::string_view compat_name(Compat compat) {
   return name_of(kCompats, compat);
-}
-
-Scheme scheme_from_name(std::string_view name) {
-  return value_of(kSchemes, "scheme", name);
-}
-
-Layout layout_from_name(std::string_view name) {
-  return value_of(kLayouts, "layout", name);
 }
 
 Scaling scaling_from_name(std::string_view name) {

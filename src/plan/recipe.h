@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "kernels/mx.h"
+#include "plan/scheme.h"
 
 namespace quantmill {
 
-enum class Scheme { kMxfp4, kBf16, kF32 };
-enum class Layout { kQuark, kPlain };
 enum class Scaling { kNone, kAwqGrid };
 enum class FoldScales { kExact, kPow2, kOff };
 enum class Compat { kNone, kSeed };
@@ -38,13 +37,17 @@ struct Recipe {
 
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas,
 // scale_rule, fold_scales, min_tokens, keep, include, compat, architecture, allow_unknown, untie,
-// max_shard_size (number of bytes or text like "4G"). Errors, kUsage: not JSON, unknown key or
-// value (with those that exist).
+// max_shard_size (number of bytes or text like "4G"). A scheme without a layout takes its own
+// default layout. Errors, kUsage: not JSON, unknown key or value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 
-// What can't go together (kUsage): layout quark with a scheme that is not mxfp4, layout plain with
-// mxfp4, alphas empty or outside 0..1, compat seed with anything it fixes (scale_rule other than
-// floor is overridden aloud by the caller, not here).
+// What the search measures errors in: the scheme, or mxfp4 where folding is all.
+Scheme searched_scheme(const Recipe& recipe);
+
+// What can't go together (kUsage): a layout that does not take the scheme, compat seed with
+// anything but mxfp4 in layout quark or what it folds in layout plain, alphas empty or outside
+// 0..1, compat seed with anything it fixes (scale_rule other than floor is overridden aloud by the
+// caller, not here).
 void check_recipe(const Recipe& recipe);
 
 // The effective recipe as JSON text, keys in a fixed order: recorded in manifests, reproduces the
@@ -52,14 +55,10 @@ void check_recipe(const Recipe& recipe);
 std::string to_json(const Recipe& recipe);
 
 // Names as options and recipes spell them. *_from_name: kUsage naming the possible values.
-std::string_view scheme_name(Scheme scheme);
-std::string_view layout_name(Layout layout);
 std::string_view scaling_name(Scaling scaling);
 std::string_view scale_rule_name(ScaleRule rule);
 std::string_view fold_scales_name(FoldScales mode);
 std::string_view compat_name(Compat compat);
-Scheme scheme_from_name(std::string_view name);
-Layout layout_from_name(std::string_view name);
 Scaling scaling_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);

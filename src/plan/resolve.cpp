@@ -301,9 +301,15 @@ ArchitectureMatches match_all(const std::string& json,
   const ArchitectureFile file = parse_architecture_file(json);
   const JsonValue config = parse_json(config_json, "config.json", ErrorCode::kInput);
   return with_context(fmt::format("architecture {}", file.name), [&] {
+    std::vector<SourceWeight> weights = find_weights(stored, config_json);
+    std::vector<SourceTensor> tensors;
+    for (const SourceWeight& weight : weights) {
+      tensors.push_back({weight.entry, weight.shard});
+    }
     ArchitectureMatches matches =
-        Resolver(file, read_parameters(file.parameters, config, file.config_sections), stored)
+        Resolver(file, read_parameters(file.parameters, config, file.config_sections), tensors)
             .resolve();
+    matches.architecture.weights = std::move(weights);
     if (!allow_unknown) {
       check_all_known(matches.unknown);
     }

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "kernels/mx.h"
 
 namespace quantmill {
 namespace {
@@ -148,8 +147,8 @@ std::optional<std::uint64_t> tokens_of(const ResolvedArchitecture& architecture,
   return tokens;
 }
 
-bool is_whole_blocks(const ColumnMap& columns) {
-  return columns.start % kMxBlock == 0 && columns.num_columns() % kMxBlock == 0;
+bool is_whole_blocks(const ColumnMap& columns, std::uint64_t block) {
+  return columns.start % block == 0 && columns.num_columns() % block == 0;
 }
 
 // Why the scales of a group can't be searched; empty if they can.
@@ -173,7 +172,8 @@ std::string reason_not_searched(const Plan& plan,
   for (const std::size_t index : group.activations) {
     const Activation& activation = plan.architecture.activations[index];
     recorded = recorded || !activation.statistics.empty();
-    whole_blocks = whole_blocks && is_whole_blocks(activation.columns);
+    whole_blocks = whole_blocks && is_whole_blocks(activation.columns,
+                                                   columns_together(searched_scheme(plan.recipe)));
     tokens = tokens || has_tokens(statistics, activation, plan.recipe.min_tokens);
     reader = reader || std::ranges::any_of(activation.readers,
                                            [&](std::size_t tensor) { return quantized[tensor]; });
@@ -182,7 +182,7 @@ std::string reason_not_searched(const Plan& plan,
     return "none of its readers is quantized";
   }
   if (!whole_blocks) {
-    return "its columns are not whole blocks of 32 in the readers";
+    return "its columns are not whole blocks in the readers";
   }
   if (!recorded) {
     return "no statistics were recorded for it";
@@ -223,7 +223,9 @@ void cut_group_tasks(std::size_t group,
       const ModelTensor& tensor = plan.architecture.tensors[reader];
       const std::uint64_t rows = tensor.out_features();
       const std::uint64_t cols = tensor.in_features();
-      const std::uint64_t piece = std::max<std::uint64_t>(1, kTaskElements / cols) * step;
+      const std::uint64_t together = rows_together(searched_scheme(plan.recipe));
+      const std::uint64_t piece =
+          std::max(together, kTaskElements / cols / together * together) * step;
       const std::uint64_t last = std::min(rows, limit > offset ? limit - offset : 0);
       for (std::uint64_t begin = (step - offset % step) % step; begin < last; begin += piece) {
         const std::uint64_t end = std::min(last, begin + piece);

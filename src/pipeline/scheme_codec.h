@@ -1,0 +1,46 @@
+#pragma once
+
+// Values to the codes and scales of a scheme, and back.
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "device/context.h"
+#include "kernels/fp8.h"
+#include "kernels/matrix.h"
+#include "kernels/mx.h"
+#include "plan/recipe.h"
+
+namespace quantmill {
+
+// The MX format of a recipe, if its scheme is one.
+MxSpec mx_spec_of(const Recipe& recipe);
+
+// Not thread-safe: it keeps scales between steps.
+class SchemeCodec {
+ public:
+  // Of a quantized scheme. `context` must outlive it.
+  SchemeCodec(const Context& context, const Recipe& recipe);
+
+  // Quantizes rows of a weight into the bytes of its stored parts (stored_parts, in that order);
+  // values.rows is a multiple of rows_together, but for the weight's last rows. A part that does
+  // not follow the rows is left alone if its bytes are empty. values must be finite.
+  void encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+
+  // What the codes just made stand for. Same shape and parts as encode.
+  void decode(std::span<const std::span<std::byte>> parts, FloatMatrix values) const;
+
+ private:
+  void encode_fp8(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  [[nodiscard]] ConstFloatMatrix scales(const BlockGrid& grid,
+                                        std::size_t rows,
+                                        std::size_t cols) const;
+
+  const Context& context_;
+  Scheme scheme_;
+  MxSpec mx_;
+  std::vector<float> scales_;  // of what was encoded last, where they are floats
+};
+
+}  // namespace quantmill

@@ -1,0 +1,41 @@
+#pragma once
+
+// The error of quantizing with candidate scales, for schemes that have no kernel of their own for
+// it (mx_error_curve).
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "device/context.h"
+#include "kernels/matrix.h"
+#include "pipeline/scheme_codec.h"
+#include "plan/recipe.h"
+
+namespace quantmill {
+
+// Not thread-safe: it keeps buffers.
+class SchemeErrorCurve {
+ public:
+  // `context` must outlive it.
+  SchemeErrorCurve(const Context& context, const Recipe& recipe);
+
+  // As mx_error_curve: sums[i] += sum of ((Q(values * s_i) / s_i - values) * importance)^2. Each
+  // operation rounded to float once; squares in double, as add_errors adds them. values.rows as
+  // SchemeCodec::encode wants them.
+  void add(ConstFloatMatrix values,
+           std::span<const float> importance,
+           ConstFloatMatrix candidates,
+           std::span<double> sums);
+
+ private:
+  const Context& context_;
+  Recipe recipe_;
+  SchemeCodec codec_;
+  std::vector<std::vector<std::byte>> parts_;
+  std::vector<float> weighted_;  // values * importance
+  std::vector<float> scaled_;    // values * s, then what their codes stand for / s * importance
+  std::vector<float> back_;      // 1 / s
+};
+
+}  // namespace quantmill

@@ -1,0 +1,80 @@
+#pragma once
+
+// Reads a linear row by row as the model sees it, [out, in], however it is stored: a slice of a
+// larger tensor, transposed, rows that lie apart, codes with scales.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "checkpoint/reader.h"
+#include "device/context.h"
+#include "kernels/matrix.h"
+#include "plan/architecture.h"
+
+namespace quantmill {
+
+// All rows of a linear.
+RowRange all_rows(const ModelTensor& tensor);
+
+// Bytes of a plain tensor or slice as they are stored, from byte `begin` of it. kIo.
+void read_stored(const Checkpoint& checkpoint,
+                 const ResolvedArchitecture& architecture,
+                 const ModelTensor& tensor,
+                 std::uint64_t begin,
+                 std::span<std::byte> bytes);
+
+// Holds the rows that are worked on. Not thread-safe: one per thread.
+class WeightReader {
+ public:
+  // The arguments must outlive it.
+  WeightReader(const Context& context,
+               const Checkpoint& checkpoint,
+               const ResolvedArchitecture& architecture);
+
+  // Reads `count` rows of `tensor`: number begin, begin + step, … of `rows`. Rows of a linear that
+  // is stored transposed take one read per column. kIo; kInput for a scale that is no number.
+  void load(const ModelTensor& tensor,
+            const RowRange& rows,
+            std::uint64_t begin,
+            std::uint64_t count,
+            std::uint64_t step = 1);
+
+  // Loaded rows from number `first`, as many as `out` has, as floats; out.cols is in_features().
+  // Exact for plain weights and MX; otherwise code times scale, rounded to float once. Returns the
+  // first NaN or infinity in row order, if there is one.
+  std::optional<MatrixPosition> decode(std::uint64_t first, FloatMatrix out) const;
+
+  // The loaded rows as they are stored, for a copy of codes.
+  [[nodiscard]] std::span<const std::byte> stored_codes() const { return codes_; }
+
+  [[nodiscard]] std::span<const std::byte> stored_scales() const { return scale_bytes_; }
+
+  // What a row of a weight takes while it is loaded.
+  static std::uint64_t loaded_row_bytes(const SourceWeight& weight, std::uint64_t cols);
+
+ private:
+  void load_codes(const std::vector<std::uint64_t>& rows);
+  void load_columns(const std::vector<std::uint64_t>& rows);
+  void load_scales(const std::vector<std::uint64_t>& rows);
+  void load_zero_points(const std::vector<std::uint64_t>& rows);
+  void load_global_scale();
+  [[nodiscard]] std::vector<float> decode_scales(DType dtype,
+                                                 std::span<const std::byte> bytes,
+                                                 const std::string& name) const;
+
+  const Context& context_;
+  const Checkpoint& checkpoint_;
+  const ResolvedArchitecture& architecture_;
+  const ModelTensor* tensor_ = nullptr;
+  const SourceWeight* weight_ = nullptr;
+  std::vector<std::byte> codes_;        // [rows, bytes of a row]
+  std::vector<std::byte> scale_bytes_;  // [rows, bytes of a row's scales]
+  std::vector<float> scales_;           // [rows, scales of a row], where they are no bytes of MX
+  std::vector<std::byte> zero_points_;  // as scale_bytes_
+  float global_scale_ = 1;
+};
+
+}  // namespace quantmill

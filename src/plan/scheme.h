@@ -1,0 +1,69 @@
+#pragma once
+
+// Number formats of quantized weights and how layouts store them: which tensors, of what types and
+// shapes, in place of one weight [rows, cols].
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace quantmill {
+
+enum class Scheme {
+  kMxfp4,       // OCP MX: e2m1 in blocks of 32
+  kMxfp6E2m3,   // e2m3
+  kMxfp6E3m2,   // e3m2
+  kFp8Channel,  // e4m3 with a scale per row
+  kFp8Block,    // e4m3 with a scale per 128 x 128
+  kInt8,        // symmetric, a scale per row
+  kInt4G128,    // symmetric, a scale per 128 columns
+  kInt4G32,     // … per 32
+  kBf16,        // not quantized: what folding gives
+  kF32,
+};
+
+enum class Layout {
+  kQuark,              // AMD Quark
+  kCompressedTensors,  // llm-compressor
+  kFp8,                // FP8 blocks as DeepSeek-V3 stores them
+  kPlain,              // not quantized
+};
+
+std::string_view scheme_name(Scheme scheme);
+std::string_view layout_name(Layout layout);
+// kUsage naming the possible values.
+Scheme scheme_from_name(std::string_view name);
+Layout layout_from_name(std::string_view name);
+
+bool is_floating_point(Scheme scheme);  // kBf16, kF32
+bool is_mx(Scheme scheme);
+
+// The layout that a scheme has if none is asked for.
+Layout default_layout(Scheme scheme);
+
+// kUsage, with what goes together, if no reader of the layout takes the scheme.
+void check_layout(Scheme scheme, Layout layout);
+
+// Rows that share scales: work is cut between them only.
+std::uint64_t rows_together(Scheme scheme);
+
+// The columns of a weight must be a multiple of this.
+std::uint64_t columns_together(Scheme scheme);
+
+// One of the tensors that store a weight. Its rows follow the weight's: one for each
+// `weight_rows` of them.
+struct StoredPart {
+  std::string name;
+  DType dtype = DType::kU8;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t weight_rows = 1;
+};
+
+// The codes first. `name` is the weight's: "….weight".
+std::vector<StoredPart> stored_parts(
+    Scheme scheme, Layout layout, const std::string& name, std::uint64_t rows, std::uint64_t cols);
+
+}  // namespace quantmill

@@ -1,0 +1,448 @@
+#include "plan/source_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "kernels/mx.h"
+#include "plan/json_text.h"
+
+namespace quantmill {
+
+namespace {
+
+constexpr std::uint64_t kFp8Block = 128;  // DeepSeek-V3 and all that follow it
+constexpr std::uint64_t kNvfp4Columns = 16;
+
+// What may stand beside the codes of a weight X.weight, by what it is called after "X".
+constexpr std::array<std::string_view, 4> kScaleSuffixes = {
+    ".weight_scale_inv", ".weight_scale", ".scale", "_scale_inv"};
+// Of no matter for the weights: how servers quantize activations, and the shape of packed codes.
+constexpr std::array<std::string_view, 7> kRuntimeSuffixes = {".input_scale",
+                                                              ".input_scale_2",
+                                                              ".input_zero_point",
+                                                              ".input_global_scale",
+                                                              ".output_scale",
+                                                              ".weight_shape",
+                                                              ".weight_g_idx"};
+
+[[noreturn]] void fail(const std::string& message) {
+  throw Error(ErrorCode::kInput, message);
+}
+
+std::string describe(const TensorEntry& entry) {
+  return fmt::format("{} [{}]", dtype_name(entry.dtype), fmt::join(entry.shape, ", "));
+}
+
+std::uint64_t blocks(std::uint64_t size, std::uint64_t block) {
+  return (size + block - 1) / block;
+}
+
+// The leading dimensions, with other last ones.
+std::vector<std::uint64_t> with_last(std::vector<std::uint64_t> shape,
+                                     std::uint64_t rows,
+                                     std::uint64_t cols) {
+  shape[shape.size() - 2] = rows;
+  shape.back() = cols;
+  return shape;
+}
+
+// What the quantization_config says of things that shapes leave open.
+struct Settings {
+  std::string method;
+  std::string element;  // the first "dtype" that names a format of six bits
+  std::optional<std::uint64_t> num_bits;
+  std::vector<std::uint64_t> block_size;  // rows, cols
+};
+
+// Calls `visit` with every member of the value and of what is inside it.
+void for_each_member(const JsonValue& value,
+                     const std::function<void(const std::string&, const JsonValue&)>& visit) {
+  for (std::size_t i = 0; i < value.items.size(); ++i) {
+    if (value.kind == JsonValue::Kind::kObject) {
+      visit(value.keys[i], value.items[i]);
+    }
+    for_each_member(value.items[i], visit);
+  }
+}
+
+Settings read_settings(const std::string& config_json) {
+  Settings settings;
+  const JsonValue config = parse_json(config_json, "config.json", ErrorCode::kInput);
+  const JsonValue* section = config.find("quantization_config");
+  if (section == nullptr) {
+    return settings;
+  }
+  if (const JsonValue* const method = section->find("quant_method")) {
+    settings.method = method->text;
+  }
+  for_each_member(*section, [&](const std::string& key, const JsonValue& value) {
+    if (key == "weight_block_size" || key == "block_structure") {
+      settings.block_size.clear();
+      for (const JsonValue& item : value.items) {
+        settings.block_size.push_back(item.as_unsigned().value_or(0));
+      }
+    } else if (key == "num_bits" && value.as_unsigned()) {
+      settings.num_bits = settings.num_bits.value_or(*value.as_unsigned());
+    } else if (key == "dtype" && settings.element.empty() && value.text.starts_with("fp6")) {
+      settings.element = value.text;
+    }
+  });
+  if (settings.block_size.size() != 2 || settings.block_size[0] == 0 ||
+      settings.block_size[1] == 0) {
+    settings.block_size = {kFp8Block, kFp8Block};
+  }
+  return settings;
+}
+
+class WeightFinder {
+ public:
+  WeightFinder(const std::vector<SourceTensor>& stored, Settings settings)
+      : stored_(stored), settings_(std::move(settings)), used_(stored.size(), false) {
+    for (std::size_t i = 0; i < stored.size(); ++i) {
+      by_name_.emplace(stored[i].entry.name, i);
+    }
+  }
+
+  std::vector<SourceWeight> find() {
+    std::vector<SourceWeight> weights(stored_.size());
+    std::vector<bool> is_weight(stored_.size(), false);
+    for (std::size_t i = 0; i < stored_.size(); ++i) {
+      if (is_codes(i)) {
+        weights[i] = with_scales(i);
+        is_weight[i] = true;
+      }
+    }
+    std::vector<SourceWeight> result;
+    for (std::size_t i = 0; i < stored_.size(); ++i) {
+      if (is_weight[i]) {
+        result.push_back(std::move(weights[i]));
+      } else if (!used_[i]) {
+        check_belongs_to_nothing(i);
+        result.push_back(plain(i));
+      }
+    }
+    return result;
+  }
+
+ private:
+  const TensorEntry& entry(std::size_t index) const { return stored_[index].entry; }
+
+  static bool ends_with(const TensorEntry& entry, std::string_view suffix) {
+    return entry.name.size() > suffix.size() && entry.name.ends_with(suffix);
+  }
+
+  static std::string without(const std::string& name, std::string_view suffix) {
+    return name.substr(0, name.size() - suffix.size());
+  }
+
+  SourceWeight plain(std::size_t index) const {
+    SourceWeight weight;
+    weight.entry = entry(index);
+    weight.shard = stored_[index].shard;
+    weight.codes = index;
+    return weight;
+  }
+
+  // Whether only a quantized weight looks like this.
+  bool is_codes(std::size_t index) const {
+    const TensorEntry& tensor = entry(index);
+    if (tensor.dtype == DType::kF8E4m3) {
+      return !ends_with(tensor, ".weight_scale");
+    }
+    if (ends_with(tensor, ".weight_packed")) {
+      return true;
+    }
+    if (ends_with(tensor, "_blocks")) {
+      return by_name_.contains(without(tensor.name, "_blocks") + "_scales");
+    }
+    return ends_with(tensor, ".weight") &&
+           (tensor.dtype == DType::kU8 || tensor.dtype == DType::kI8);
+  }
+
+  // The tensor of this name beside the codes; marks it as used.
+  std::optional<std::size_t> take(const std::string& name) {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) {
+      return std::nullopt;
+    }
+    used_[found->second] = true;
+    return found->second;
+  }
+
+  SourceWeight with_scales(std::size_t index) {
+    SourceWeight weight = plain(index);
+    if (entry(index).shape.size() < 2) {
+      fail(fmt::format("tensor {}: {} has the type of a quantized weight, but is no matrix",
+                       entry(index).name,
+                       describe(entry(index))));
+    }
+    if (ends_with(entry(index), "_blocks")) {
+      read_blocks(weight);
+    } else if (ends_with(entry(index), ".weight_packed")) {
+      read_packed(weight);
+    } else {
+      read_coded(weight);
+    }
+    weight.entry.dtype = DType::kBf16;
+    return weight;
+  }
+
+  // gpt-oss: Y_blocks U8 [experts, rows, cols / 32, 16] and Y_scales U8 [experts, rows, cols / 32].
+  void read_blocks(SourceWeight& weight) {
+    weight.scales = take(without(weight.entry.name, "_blocks") + "_scales");
+    std::vector<std::uint64_t> shape = weight.entry.shape;
+    const std::vector<std::uint64_t>& scales = entry(*weight.scales).shape;
+    const bool fits = shape.size() >= 3 && shape.back() * 2 == kMxBlock &&
+                      std::equal(shape.begin(), shape.end() - 1, scales.begin(), scales.end());
+    if (!fits || weight.entry.dtype != DType::kU8 || entry(*weight.scales).dtype != DType::kU8) {
+      fail_scales(weight);
+    }
+    shape.pop_back();
+    shape.back() *= kMxBlock;
+    weight.entry.shape = std::move(shape);
+    weight.encoding = Encoding::kMx;
+  }
+
+  // compressed-tensors: X.weight_packed.
+  void read_packed(SourceWeight& weight) {
+    const std::string base = without(weight.entry.name, "_packed");
+    weight.scales = take(base + "_scale");
+    if (!weight.scales) {
+      fail_missing(weight, base + "_scale");
+    }
+    weight.zero_points = take(base + "_zero_point");
+    weight.global_scale = take(base + "_global_scale");
+    if (weight.entry.dtype == DType::kI32) {
+      read_packed_integers(weight);
+    } else {
+      read_four_bits(weight, true);
+    }
+    weight.entry.name = base;
+  }
+
+  void read_packed_integers(SourceWeight& weight) {
+    const std::uint64_t bits = settings_.num_bits.value_or(0);
+    const std::vector<std::uint64_t>& scales = entry(*weight.scales).shape;
+    const std::vector<std::uint64_t>& codes = weight.entry.shape;
+    if (bits != 4 && bits != 8) {
+      fail(
+          fmt::format("tensor {}: config.json says that packed integers have {} bits; 4 and 8 are "
+                      "known",
+                      weight.entry.name,
+                      bits));
+    }
+    const std::uint64_t cols = codes.back() * (32 / bits);
+    const bool fits = scales.size() == codes.size() &&
+                      scales[scales.size() - 2] == codes[codes.size() - 2] && scales.back() > 0 &&
+                      cols % scales.back() == 0;
+    if (!fits) {
+      fail_scales(weight);
+    }
+    weight.encoding = Encoding::kPackedInt;
+    weight.bits = static_cast<std::uint32_t>(bits);
+    weight.block_cols = cols / scales.back();
+    weight.entry.shape = with_last(codes, codes[codes.size() - 2], cols);
+  }
+
+  // e2m1, two to a byte: MXFP4 with byte scales, NVFP4 with e4m3 scales. Or six bits.
+  void read_four_bits(SourceWeight& weight, bool is_packed_name) {
+    const TensorEntry& scales = entry(*weight.scales);
+    const std::vector<std::uint64_t>& codes = weight.entry.shape;
+    const std::uint64_t rows = codes[codes.size() - 2];
+    const std::uint64_t width = codes.back();
+    const bool same_rows =
+        scales.shape.size() == codes.size() && scales.shape[scales.shape.size() - 2] == rows;
+    if (!same_rows || weight.entry.dtype != DType::kU8) {
+      fail_scales(weight);
+    }
+    const bool byte_scales = scales.dtype == DType::kU8 || scales.dtype == DType::kF8E8m0;
+    if (byte_scales && scales.shape.back() * kMxBlock == width * 2) {
+      weight.encoding = Encoding::kMx;
+      weight.entry.shape = with_last(codes, rows, width * 2);
+    } else if (byte_scales && scales.shape.back() * kMxBlock * 3 == width * 4) {
+      weight.encoding = Encoding::kMx;
+      weight.element = six_bit_element(weight);
+      weight.entry.shape = with_last(codes, rows, width / 3 * 4);
+    } else if (scales.dtype == DType::kF8E4m3 && scales.shape.back() * kNvfp4Columns == width * 2) {
+      if (!weight.global_scale) {
+        fail(
+            fmt::format("tensor {}: its e4m3 block scales need a scale for the whole tensor "
+                        "(weight_scale_2 or weight_global_scale), and there is none",
+                        weight.entry.name));
+      }
+      weight.encoding = Encoding::kNvfp4;
+      weight.divides_by_global_scale = is_packed_name;
+      weight.entry.shape = with_last(codes, rows, width * 2);
+    } else {
+      fail_scales(weight);
+    }
+  }
+
+  ElementFormat six_bit_element(const SourceWeight& weight) const {
+    if (settings_.element == "fp6_e2m3") {
+      return ElementFormat::kE2m3;
+    }
+    if (settings_.element == "fp6_e3m2") {
+      return ElementFormat::kE3m2;
+    }
+    fail(
+        fmt::format("tensor {}: elements of six bits, but config.json does not say whether they "
+                    "are fp6_e2m3 or fp6_e3m2",
+                    weight.entry.name));
+  }
+
+  // X.weight that holds codes, or a parameter without ".weight" that does.
+  void read_coded(SourceWeight& weight) {
+    const std::string name = weight.entry.name;
+    const std::string base = name.ends_with(".weight") ? without(name, ".weight") : name;
+    for (const std::string_view suffix : kScaleSuffixes) {
+      if (!weight.scales) {
+        weight.scales = take(base + std::string(suffix));
+      }
+    }
+    if (!weight.scales && base == name) {
+      weight.scales = take(base + "_scale");
+    }
+    if (!weight.scales) {
+      fail_missing(weight,
+                   fmt::format("{}{}", base, fmt::join(kScaleSuffixes, fmt::format(", {}", base))));
+    }
+    weight.global_scale = take(base + ".weight_scale_2");
+    weight.zero_points = take(base + ".weight_zero_point");
+    if (weight.entry.dtype == DType::kU8) {
+      read_four_bits(weight, false);
+    } else {
+      read_bytes(weight);
+    }
+  }
+
+  // FP8 and INT8 codes, one to a byte.
+  void read_bytes(SourceWeight& weight) {
+    const TensorEntry& scales = entry(*weight.scales);
+    const std::vector<std::uint64_t>& codes = weight.entry.shape;
+    const std::uint64_t rows = codes[codes.size() - 2];
+    const std::uint64_t cols = codes.back();
+    const bool is_float = weight.entry.dtype == DType::kF8E4m3;
+    if (is_float && scales.dtype == DType::kU8 &&
+        scales.shape == with_last(codes, rows, cols / kMxBlock) && cols % kMxBlock == 0) {
+      weight.encoding = Encoding::kMx;
+      weight.element = ElementFormat::kE4m3;
+      return;
+    }
+    weight.encoding = is_float ? Encoding::kFp8 : Encoding::kInt8;
+    const std::uint64_t block_rows = settings_.block_size[0];
+    const std::uint64_t block_cols = settings_.block_size[1];
+    const std::vector<std::uint64_t> leading(codes.begin(), codes.end() - 2);
+    std::vector<std::uint64_t> per_row = leading;
+    per_row.push_back(rows);
+    if (scales.shape == with_last(codes, blocks(rows, block_rows), blocks(cols, block_cols))) {
+      weight.block_rows = block_rows;
+      weight.block_cols = block_cols;
+    } else if (scales.shape == per_row || scales.shape == with_last(codes, rows, 1)) {
+      weight.block_cols = cols;
+    } else if (scales.num_elements() == 1 && leading.empty()) {
+      weight.block_rows = rows;
+      weight.block_cols = cols;
+    } else {
+      fail_scales(weight);
+    }
+    check_scale_type(weight);
+    if (weight.zero_points) {
+      fail(fmt::format("tensor {}: zero points beside codes of 8 bits are not known",
+                       weight.entry.name));
+    }
+  }
+
+  void check_scale_type(const SourceWeight& weight) const {
+    const DType dtype = entry(*weight.scales).dtype;
+    const bool is_known = dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16 ||
+                          dtype == DType::kF8E8m0 || dtype == DType::kU8;
+    if (!is_known) {
+      fail_scales(weight);
+    }
+  }
+
+  [[noreturn]] void fail_scales(const SourceWeight& weight) const {
+    fail(fmt::format("tensor {}: codes {} and scales {} {} do not belong to any known format",
+                     weight.entry.name,
+                     describe(entry(weight.codes)),
+                     entry(*weight.scales).name,
+                     describe(entry(*weight.scales))));
+  }
+
+  [[noreturn]] void fail_missing(const SourceWeight& weight, const std::string& names) const {
+    fail(
+        fmt::format("tensor {}: {} are codes of a quantized weight, but its scale is not in the "
+                    "checkpoint (looked for {}); read without one every value would be wrong",
+                    weight.entry.name,
+                    dtype_name(weight.entry.dtype),
+                    names));
+  }
+
+  // A scale without codes means that something was lost; what servers need at run time goes.
+  void check_belongs_to_nothing(std::size_t index) const {
+    for (const std::string_view suffix : {".weight_scale_inv",
+                                          ".weight_scale",
+                                          ".weight_global_scale",
+                                          ".weight_scale_2",
+                                          ".qweight"}) {
+      if (ends_with(entry(index), suffix)) {
+        fail(
+            fmt::format("tensor {}: {} belongs to a quantized weight of a format that is not known",
+                        entry(index).name,
+                        describe(entry(index))));
+      }
+    }
+  }
+
+  const std::vector<SourceTensor>& stored_;
+  Settings settings_;
+  std::vector<bool> used_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+
+ public:
+  // Marks what only matters at run time.
+  void pass_over_runtime_tensors() {
+    for (std::size_t i = 0; i < stored_.size(); ++i) {
+      for (const std::string_view suffix : kRuntimeSuffixes) {
+        used_[i] = used_[i] || (!settings_.method.empty() && ends_with(entry(i), suffix));
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::string_view encoding_name(Encoding encoding) {
+  switch (encoding) {
+    case Encoding::kPlain:
+      return "plain";
+    case Encoding::kFp8:
+      return "fp8";
+    case Encoding::kMx:
+      return "mx";
+    case Encoding::kNvfp4:
+      return "nvfp4";
+    case Encoding::kInt8:
+      return "int8";
+    case Encoding::kPackedInt:
+      return "packed int";
+  }
+  return "";
+}
+
+std::vector<SourceWeight> find_weights(const std::vector<SourceTensor>& stored,
+                                       const std::string& config_json) {
+  WeightFinder finder(stored, read_settings(config_json));
+  finder.pass_over_runtime_tensors();
+  return finder.find();
+}
+
+}  // namespace quantmill

@@ -1,0 +1,188 @@
+"""Checkpoints that are quantized already: what their codes and scales stand for, read to the bit."""
+import json
+import unittest
+
+import numpy as np
+
+from any_model import CONFIG, HIDDEN, Model, to_bf16, to_f32
+from jobs import JobTest, read_folder, write_safetensors
+
+
+def e4m3(codes):
+    """OCP e4m3: sign, 4 exponent bits of bias 7, 3 mantissa bits; 0x7f and 0xff are NaN."""
+    codes = codes.astype(np.int64)
+    exponent, mantissa = (codes >> 3) & 15, codes & 7
+    magnitude = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10))
+    return (np.where(codes & 128, -1, 1) * magnitude).astype("<f4")
+
+
+def e2m1(nibbles):
+    return np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6], "<f4")[nibbles]
+
+
+def nibbles_of(packed):
+    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1)
+
+
+def spread(scales, shape, block):
+    """Each scale over its block of rows and columns."""
+    return np.repeat(np.repeat(scales, block[0], 0), block[1], 1)[:shape[0], :shape[1]]
+
+
+class Sources(JobTest):
+    def setUp(self):
+        super().setUp()
+        self.random = np.random.default_rng(11)
+        self.wanted, self.tensors = {}, {}
+        for name, (dtype, values) in Model().tensors.items():
+            self.tensors[name] = (dtype, values)
+            self.wanted[name] = to_f32(values)
+
+    def linears(self, *parts):
+        return [name for name in list(self.tensors) if name.endswith("_proj.weight") and any(part in name for part in parts or [""])]
+
+    def fp8_codes(self, shape):
+        codes = self.random.integers(0, 256, shape, dtype=np.uint8)
+        codes[(codes & 127) == 127] = 0
+        return codes
+
+    def put_fp8(self, name, scales, dtype, block, suffix):
+        """Random codes in place of a weight, with these scales as stored and as they count."""
+        stored, values = scales
+        shape = self.tensors.pop(name)[1].shape
+        codes = self.fp8_codes(shape)
+        self.tensors[name] = ("F8_E4M3", codes)
+        self.tensors[name.removesuffix(".weight") + suffix] = (dtype, stored)
+        self.wanted[name] = e4m3(codes) * spread(values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1), shape, block)
+
+    def scales(self, shape, dtype):
+        values = np.exp(self.random.normal(-6, 1, shape))
+        if dtype == "F32":
+            return values.astype("<f4"), values.astype("<f4")
+        if dtype == "BF16":
+            return to_bf16(values), to_f32(to_bf16(values))
+        exponents = self.random.integers(110, 130, shape).astype(np.uint8)
+        return exponents, (2.0 ** (exponents.astype(int) - 127)).astype("<f4")
+
+    def save(self, section, tensors=None, name="model"):
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": section}))
+        write_safetensors(folder / "model.safetensors", tensors or self.tensors)
+        return folder
+
+    def check(self, section):
+        source = self.save(section)
+        out = self.quantize("--layout", "plain", "--scheme", "f32", "--scaling", "none", source=source, stats=None, ranks=2)
+        got = read_folder(out)
+        self.assertEqual(set(got), set(self.wanted))
+        for name, values in self.wanted.items():
+            np.testing.assert_array_equal(got[name][1] if got[name][0] == "F32" else to_f32(got[name][1]), values, name)
+        self.assertNotIn("quantization_config", json.loads((out / "config.json").read_text()))
+        return source
+
+    FP8_BLOCK = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [48, 40]}
+
+    def put_blocks(self, dtype="F32", suffix=".weight_scale_inv", block=(48, 40)):
+        for name in self.linears("self_attn", "experts.1"):
+            rows, cols = self.tensors[name][1].shape
+            self.put_fp8(name, self.scales((-(-rows // block[0]), -(-cols // block[1])), dtype), dtype, block, suffix)
+
+    def test_fp8_blocks_with_ragged_edges(self):
+        for dtype, suffix in (("F32", ".weight_scale_inv"), ("BF16", ".weight_scale"), ("F8_E8M0", ".scale"), ("U8", ".weight_scale_inv")):
+            with self.subTest(dtype=dtype):
+                self.setUp()
+                self.put_blocks(dtype, suffix)
+                source = self.check(self.FP8_BLOCK)
+                scheme = self.quantize("--scaling", "none", source=source, stats=None)
+                result = self.run_program("verify", scheme, "--against", source)
+                self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_fp8_per_channel_and_per_tensor(self):
+        for name in self.linears("self_attn"):
+            shape = self.tensors[name][1].shape
+            if "q_proj" in name:
+                self.put_fp8(name, self.scales((shape[0], 1), "BF16"), "BF16", (1, shape[1]), ".weight_scale")
+            elif "k_proj" in name:
+                self.put_fp8(name, self.scales((shape[0],), "F32"), "F32", (1, shape[1]), ".weight_scale")
+            else:
+                self.put_fp8(name, self.scales((1, 1), "F32"), "F32", shape, ".weight_scale")
+                scale = name.removesuffix(".weight") + ".weight_scale"
+                self.tensors[scale] = ("F32", self.tensors[scale][1].reshape(() if "o_proj" in name else (1,)))
+                self.tensors[name.removesuffix(".weight") + ".input_scale"] = ("F32", np.float32([0.5]))
+        self.check({"quant_method": "compressed-tensors", "format": "float-quantized"})
+
+    def put_mxfp4(self, name, code_name=".weight", scale_name=".weight_scale"):
+        rows, cols = self.tensors.pop(name)[1].shape
+        packed = self.random.integers(0, 256, (rows, cols // 2), dtype=np.uint8)
+        scales = self.random.integers(100, 130, (rows, cols // 32)).astype(np.uint8)
+        base = name.removesuffix(".weight")
+        self.tensors[base + code_name] = ("U8", packed)
+        self.tensors[base + scale_name] = ("U8", scales)
+        self.wanted[name] = e2m1(nibbles_of(packed)) * np.repeat((2.0 ** (scales.astype(int) - 127)).astype("<f4"), 32, 1)
+
+    def test_mxfp4_of_quark_and_compressed_tensors_is_carried_over(self):
+        for code_name in (".weight", ".weight_packed"):
+            with self.subTest(code_name=code_name):
+                self.setUp()
+                for name in self.linears():
+                    self.put_mxfp4(name, code_name)
+                source = self.check({"quant_method": "quark" if code_name == ".weight" else "compressed-tensors"})
+                got = read_folder(self.quantize("--scaling", "none", source=source, stats=None))
+                for name in self.linears():
+                    self.fail("a plain linear is left") if name in self.tensors and self.tensors[name][0] == "BF16" else None
+                for name, (dtype, values) in self.tensors.items():
+                    np.testing.assert_array_equal(got[name.replace("weight_packed", "weight")][1], values, name)
+
+    def test_a_scale_in_another_shard(self):
+        self.put_blocks()
+        section = self.save(self.FP8_BLOCK)
+        (section / "model.safetensors").unlink()
+        scales = {name: value for name, value in self.tensors.items() if name.endswith("_inv")}
+        others = {name: value for name, value in self.tensors.items() if name not in scales}
+        files = {"model-00001-of-00002.safetensors": others, "model-00002-of-00002.safetensors": scales}
+        for file, tensors in files.items():
+            write_safetensors(section / file, tensors)
+        (section / "model.safetensors.index.json").write_text(json.dumps(
+            {"metadata": {"total_size": 1}, "weight_map": {name: file for file, tensors in files.items() for name in tensors}}))
+        got = read_folder(self.quantize("--layout", "plain", "--scheme", "f32", "--scaling", "none", source=section, stats=None))
+        for name in self.linears("experts.1"):
+            np.testing.assert_array_equal(got[name][1], self.wanted[name], name)
+
+    def test_codes_without_their_scale_are_refused(self):
+        self.put_blocks()
+        name = "model.layers.1.self_attn.o_proj"
+        for change, words in (
+                (lambda t: t.pop(name + ".weight_scale_inv"), [name + ".weight: F8_E4M3 are codes", "scale is not in the checkpoint"]),
+                (lambda t: t.update({name + ".weight_scale_inv": ("F32", np.ones((3, 3), "<f4"))}), [name + ".weight: codes", r"F32 \[3, 3\]"]),
+                (lambda t: t.update({name + ".weight_scale_inv": ("F32", np.full((2, 4), np.nan, "<f4"))}), [name, "a scale is nan"]),
+                (lambda t: t.pop(name + ".weight"), [name + ".weight_scale_inv: F32", "belongs to a quantized weight"])):
+            tensors = dict(self.tensors)
+            change(tensors)
+            source = self.save(self.FP8_BLOCK, tensors, f"model{len(list(self.folder.iterdir()))}")
+            result = self.run_program("quantize", source, self.folder / "out", "--scaling", "none")
+            self.assert_refused(result, 3, *words)
+
+    def test_a_code_that_is_no_number_is_found(self):
+        self.put_blocks()
+        name = "model.layers.0.mlp.experts.1.up_proj.weight"
+        codes = self.tensors[name][1].copy()
+        codes[17, 5] = 0x7f
+        self.tensors[name] = ("F8_E4M3", codes)
+        result = self.run_program("quantize", self.save(self.FP8_BLOCK), self.folder / "out", "--scaling", "none")
+        self.assert_refused(result, 3, name + ": row 17, column 5 is nan")
+
+    def test_folds_take_decoded_weights(self):
+        from any_model import save_statistics
+        self.put_blocks()
+        source = self.save(self.FP8_BLOCK)
+        plain = self.save({}, {name: ("F32", values) if name in self.linears("self_attn", "experts.1") else self.tensors[name]
+                               for name, values in self.wanted.items()}, "plain")
+        stats = save_statistics(self.folder / "calib")
+        got, wanted = (read_folder(self.quantize(source=folder, stats=stats, ranks=2)) for folder in (source, plain))
+        for name, (_, values) in wanted.items():
+            np.testing.assert_array_equal(got[name][1], values, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
