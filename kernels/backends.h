@@ -8,8 +8,10 @@
 #include <optional>
 #include <span>
 
+#include "kernels/block_grid.h"
 #include "kernels/compare.h"
 #include "kernels/convert.h"
+#include "kernels/fp8.h"
 #include "kernels/matrix.h"
 #include "kernels/mx.h"
 #include "kernels/scale.h"
@@ -37,6 +39,15 @@ void mx_error_curve(const MxSpec& spec,
                     ConstFloatMatrix candidates,
                     std::span<double> sums);
 void add_errors(ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+void block_amax(ConstFloatMatrix values, const BlockGrid& grid, FloatMatrix amax);
+std::optional<MatrixPosition> fp8_dequantize(std::span<const std::uint8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             const BlockGrid& grid,
+                                             FloatMatrix values);
+void fp8_quantize(ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  const BlockGrid& grid,
+                  std::span<std::uint8_t> codes);
 
 }  // namespace quantmill::reference
 
@@ -68,5 +79,16 @@ void mx_error_curve(Isa isa,
                     ConstFloatMatrix candidates,
                     std::span<double> sums);
 void add_errors(Isa isa, ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+void block_amax(Isa isa, ConstFloatMatrix values, const BlockGrid& grid, FloatMatrix amax);
+std::optional<MatrixPosition> fp8_dequantize(Isa isa,
+                                             std::span<const std::uint8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             const BlockGrid& grid,
+                                             FloatMatrix values);
+void fp8_quantize(Isa isa,
+                  ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  const BlockGrid& grid,
+                  std::span<std::uint8_t> codes);
 
 }  // namespace quantmill::cpu

@@ -3,6 +3,7 @@
 // Private to kernels/cpu, included by isa_*.cpp only: the table of entries for vectors of W lanes.
 
 #include "kernels/cpu/body_float.h"
+#include "kernels/cpu/body_fp8.h"
 #include "kernels/cpu/body_mx.h"
 
 namespace quantmill::cpu {
@@ -16,7 +17,10 @@ constexpr Entries make_entries() {
           scale_rows,
           add_row<W>,
           decode_any<W>,
-          encode_all<W>};
+          encode_all<W>,
+          fp8_decode_row<W>,
+          fp8_encode_row<W>,
+          amax_row};
 }
 
 }  // namespace

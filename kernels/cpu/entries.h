@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/context.h"
 #include "kernels/lane_sums.h"
 
 namespace quantmill::cpu {
@@ -76,18 +77,48 @@ struct EncodeTask {
   std::size_t count;
 };
 
+// One row of e4m3 codes; scales[b] belongs to columns b * block_cols and on.
+struct Fp8DecodeTask {
+  const std::uint8_t* codes;
+  const float* scales;
+  float* values;
+  std::size_t cols;
+  std::size_t block_cols;
+};
+
+struct Fp8EncodeTask {
+  const float* values;
+  const float* scales;
+  std::uint8_t* codes;
+  std::size_t cols;
+  std::size_t block_cols;
+};
+
+// One row; raises amax[b] to the magnitudes of its block.
+struct AmaxTask {
+  const float* values;
+  float* amax;
+  std::size_t cols;
+  std::size_t block_cols;
+};
+
 struct Entries {
   void (*mx_quantize)(const QuantizeTask&);
   void (*mx_dequantize)(const DequantizeTask&);
   void (*add_curve)(const CurveTask&);
   void (*scale_rows)(const ScaleTask&);
   void (*add_errors)(const CompareTask&);
-  bool (*decode)(const DecodeTask&);  // whether all are finite
-  bool (*encode)(const EncodeTask&);  // whether all results are finite
+  bool (*decode)(const DecodeTask&);         // whether all are finite
+  bool (*encode)(const EncodeTask&);         // whether all results are finite
+  bool (*fp8_decode)(const Fp8DecodeTask&);  // whether all are finite
+  void (*fp8_encode)(const Fp8EncodeTask&);
+  void (*amax)(const AmaxTask&);
 };
 
 extern const Entries kPlainEntries;
 extern const Entries kAvx2Entries;
 extern const Entries kAvx512Entries;
+
+const Entries& entries(Isa isa);
 
 }  // namespace quantmill::cpu

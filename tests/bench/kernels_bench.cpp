@@ -11,6 +11,7 @@
 
 #include "kernels/compare.h"
 #include "kernels/convert.h"
+#include "kernels/fp8.h"
 #include "kernels/mx.h"
 #include "kernels/scale.h"
 
@@ -21,6 +22,7 @@ namespace {
 constexpr std::size_t kRows = 256;
 constexpr std::size_t kCols = 5120;
 constexpr std::size_t kCandidates = 11;
+constexpr BlockGrid kTiles{.rows = 128, .cols = 128};
 
 struct Data {
   std::vector<std::byte> stored;
@@ -30,6 +32,8 @@ struct Data {
   std::vector<float> candidates;
   std::vector<std::uint8_t> packed;
   std::vector<std::uint8_t> scales;
+  std::vector<std::uint8_t> codes;  // one a byte
+  std::vector<float> block_scales;  // of blocks of 128 x 128
 
   Data()
       : stored(kRows * kCols * 2),
@@ -38,7 +42,9 @@ struct Data {
         row_factors(kRows, 1.01F),
         candidates(kCandidates * kCols),
         packed(kRows * kCols / 2),
-        scales(kRows * kCols / kMxBlock) {
+        scales(kRows * kCols / kMxBlock),
+        codes(kRows * kCols),
+        block_scales(kRows / 128 * (kCols / 128)) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     for (float& value : values) {
@@ -51,11 +57,18 @@ struct Data {
     encode_from_float(context, matrix(), DType::kBf16, stored);
     decode_to_float(context, DType::kBf16, stored, matrix());
     other = values;
+    block_amax(context, matrix(), kTiles, block_matrix());
+    for (float& scale : block_scales) {
+      scale = fp8_scale(scale, DType::kF32);
+    }
+    fp8_quantize(context, matrix(), block_matrix(), kTiles, codes);
   }
 
   FloatMatrix matrix() { return {values.data(), kRows, kCols}; }
 
   FloatMatrix other_matrix() { return {other.data(), kRows, kCols}; }
+
+  FloatMatrix block_matrix() { return {block_scales.data(), kRows / 128, kCols / 128}; }
 
   std::span<const float> first_candidate() { return std::span(candidates).first(kCols); }
 };
@@ -102,6 +115,20 @@ void compare(const Context& context, Data& data) {
   benchmark::DoNotOptimize(sums);
 }
 
+void largest_magnitudes(const Context& context, Data& data) {
+  std::vector<float> amax(data.block_scales.size());
+  block_amax(context, data.matrix(), kTiles, {amax.data(), kRows / 128, kCols / 128});
+  benchmark::DoNotOptimize(amax.data());
+}
+
+void quantize_fp8(const Context& context, Data& data) {
+  fp8_quantize(context, data.matrix(), data.block_matrix(), kTiles, data.codes);
+}
+
+void dequantize_fp8(const Context& context, Data& data) {
+  fp8_dequantize(context, data.codes, data.block_matrix(), kTiles, data.other_matrix());
+}
+
 template <TieRule Ties>
 void error_curve(const Context& context, Data& data) {
   std::vector<double> sums(kCandidates);
@@ -129,6 +156,9 @@ constexpr Kernel kKernels[] = {{"decode_bf16", decode, 1},
                                {"mx_quantize", quantize, 1},
                                {"decode_bf16+mx_quantize", decode_and_quantize, 1},
                                {"mx_dequantize", dequantize, 1},
+                               {"block_amax", largest_magnitudes, 1},
+                               {"fp8_quantize", quantize_fp8, 1},
+                               {"fp8_dequantize", dequantize_fp8, 1},
                                {"scale_matrix", scale, 1},
                                {"add_errors", compare, 1},
                                {"mx_error_curve", error_curve<TieRule::kEven>, kCandidates},
