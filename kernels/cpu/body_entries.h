@@ -4,6 +4,8 @@
 
 #include "kernels/cpu/body_float.h"
 #include "kernels/cpu/body_fp8.h"
+#include "kernels/cpu/body_int.h"
+#include "kernels/cpu/body_int_pack.h"
 #include "kernels/cpu/body_mx.h"
 
 namespace quantmill::cpu {
@@ -20,7 +22,14 @@ constexpr Entries make_entries() {
           encode_all<W>,
           fp8_decode_row<W>,
           fp8_encode_row<W>,
-          amax_row};
+          amax_row,
+          int_range_row,
+          int_encode_row<W>,
+          int_decode_row<W>,
+          pack_words_any,
+          unpack_words_any,
+          pack_word_row,
+          unpack_word_row};
 }
 
 }  // namespace

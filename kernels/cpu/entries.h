@@ -102,6 +102,73 @@ struct AmaxTask {
   std::size_t block_cols;
 };
 
+// One row of integer groups: what int_group_scale takes of each.
+struct IntRangeTask {
+  const float* values;
+  float* low;
+  float* high;
+  std::size_t group;
+  std::size_t num_groups;
+};
+
+struct IntLimits {
+  std::int32_t smallest;
+  std::int32_t largest;
+  std::int32_t zero_point;
+};
+
+// Null zero points are zeros.
+struct IntEncodeTask {
+  const float* values;
+  const float* scales;
+  const std::int8_t* zero_points;
+  std::int8_t* codes;
+  std::size_t group;
+  std::size_t num_groups;
+  IntLimits limits;  // without the zero point
+};
+
+struct IntDecodeTask {
+  const std::int8_t* codes;
+  const float* scales;
+  const std::int8_t* zero_points;
+  float* values;
+  std::size_t group;
+  std::size_t num_groups;
+};
+
+// Words of 8 codes side by side.
+struct NibblePackTask {
+  const std::int8_t* codes;
+  std::uint8_t* packed;
+  std::size_t num_words;
+  bool is_offset;  // IntCode::kOffset
+  bool is_awq;     // NibbleOrder::kAwq
+};
+
+struct NibbleUnpackTask {
+  const std::uint8_t* packed;
+  std::int8_t* codes;
+  std::size_t num_words;
+  bool is_offset;
+  bool is_awq;
+};
+
+// One row of words, of 8 codes one below the other.
+struct NibbleRowPackTask {
+  const std::int8_t* codes;
+  std::uint8_t* packed;
+  std::size_t cols;
+  bool is_offset;
+};
+
+struct NibbleRowUnpackTask {
+  const std::uint8_t* packed;
+  std::int8_t* codes;
+  std::size_t cols;
+  bool is_offset;
+};
+
 struct Entries {
   void (*mx_quantize)(const QuantizeTask&);
   void (*mx_dequantize)(const DequantizeTask&);
@@ -113,6 +180,13 @@ struct Entries {
   bool (*fp8_decode)(const Fp8DecodeTask&);  // whether all are finite
   void (*fp8_encode)(const Fp8EncodeTask&);
   void (*amax)(const AmaxTask&);
+  void (*int_range)(const IntRangeTask&);
+  void (*int_encode)(const IntEncodeTask&);
+  bool (*int_decode)(const IntDecodeTask&);  // whether all are finite
+  void (*pack_nibbles)(const NibblePackTask&);
+  void (*unpack_nibbles)(const NibbleUnpackTask&);
+  void (*pack_nibble_rows)(const NibbleRowPackTask&);
+  void (*unpack_nibble_rows)(const NibbleRowUnpackTask&);
 };
 
 extern const Entries kPlainEntries;
