@@ -149,5 +149,110 @@ TEST(MakersInt4, CompressedTensorsDiffersInBf16Quotients) {
   EXPECT_EQ(rounded, file.floats("dequantized"));
 }
 
+// What compressed-tensors makes asymmetric: codes, zero points and packing of 4 and of 8 bits.
+struct Asymmetric {
+  IntSpec spec;
+  std::vector<float> scales;
+  std::vector<std::int8_t> zero_points;
+  std::vector<std::int8_t> codes;
+  std::vector<float> values;
+};
+
+Asymmetric compressed_tensors(std::size_t bits, DType type) {
+  const GoldenTensors file(golden("codecs/int_g128_asymmetric_compressed_tensors.safetensors"));
+  const std::string name =
+      "int" + std::to_string(bits) + (type == DType::kBf16 ? ".bf16_input." : ".f32_input.");
+  Asymmetric result{{bits, 128, false, IntScaleRule::kHalfRange, type},
+                    file.floats(name + "weight_scale"),
+                    std::vector<std::int8_t>(kRows * kGroups),
+                    std::vector<std::int8_t>(kRows * kCols),
+                    file.floats(name + "dequantized")};
+  const IntPacking packing{.bits = bits};
+  int_unpack_rows(kReference,
+                  packing,
+                  file.bytes(name + "weight_zero_point"),
+                  kRows,
+                  kGroups,
+                  result.zero_points);
+  int_unpack_columns(
+      kReference, packing, file.bytes(name + "weight_packed"), kRows, kCols, result.codes);
+  return result;
+}
+
+struct AsymmetricCase {
+  std::size_t bits;
+  DType type;
+  std::size_t scales;
+  std::size_t zero_points;
+  std::size_t codes;
+};
+
+class MakersAsymmetric : public testing::TestWithParam<AsymmetricCase> {};
+
+// What it reads out of its own file is what we read.
+TEST_P(MakersAsymmetric, CompressedTensorsStandsForTheSameValues) {
+  const Asymmetric maker = compressed_tensors(GetParam().bits, GetParam().type);
+  std::vector<float> values(kRows * kCols);
+  EXPECT_EQ(int_dequantize(kReference,
+                           maker.codes,
+                           {maker.scales.data(), kRows, kGroups},
+                           maker.zero_points,
+                           {},
+                           {values.data(), kRows, kCols}),
+            std::nullopt);
+  if (GetParam().type == DType::kBf16) {
+    for (float& value : values) {
+      value = bf16_to_float(float_to_bf16(value));
+    }
+  }
+  EXPECT_EQ(values, maker.values);
+}
+
+// It rounds every step to the weight's dtype (the range, the quotient, the sum with the zero
+// point), where we round once; it adds the zero point before it rounds to an integer, so that a tie
+// goes to the even code and not to the even number of steps; and both groups of zeros have the eps
+// of the dtype as scale and zero point 0.
+TEST_P(MakersAsymmetric, CompressedTensorsDiffersAsStated) {
+  const AsymmetricCase& expected = GetParam();
+  const Asymmetric maker = compressed_tensors(expected.bits, expected.type);
+  const std::vector<float> all = inputs();
+  const ConstFloatMatrix input(all.data(), kRows, kCols);
+  std::vector<float> scales(kRows * kGroups);
+  std::vector<std::int8_t> zero_points(kRows * kGroups);
+  int_scales(kReference, maker.spec, input, 1, {scales.data(), kRows, kGroups}, zero_points);
+  EXPECT_EQ(num_different(scales, maker.scales), expected.scales);
+  EXPECT_EQ(num_different(zero_points, maker.zero_points), expected.zero_points);
+  std::vector<std::int8_t> codes(kRows * kCols);
+  int_quantize(kReference,
+               maker.spec,
+               input,
+               {maker.scales.data(), kRows, kGroups},
+               maker.zero_points,
+               codes);
+  EXPECT_EQ(num_different(codes, maker.codes), expected.codes);
+
+  const auto rounded = [&](float value) {
+    return expected.type == DType::kBf16 ? bf16_to_float(float_to_bf16(value)) : value;
+  };
+  const auto smallest = static_cast<float>(int_smallest(expected.bits));
+  const auto largest = static_cast<float>(int_largest(expected.bits));
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const auto zero = static_cast<float>(maker.zero_points[i / 128]);
+    const float sum = rounded(rounded(all[i] / maker.scales[i / 128]) + zero);
+    ASSERT_EQ(maker.codes[i], std::clamp(std::nearbyint(sum), smallest, largest)) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs,
+                         MakersAsymmetric,
+                         testing::Values(AsymmetricCase{4, DType::kBf16, 19, 2, 57},
+                                         AsymmetricCase{4, DType::kF32, 2, 2, 10},
+                                         AsymmetricCase{8, DType::kBf16, 19, 23, 986},
+                                         AsymmetricCase{8, DType::kF32, 2, 2, 22}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.bits) +
+                                  (test.param.type == DType::kBf16 ? "bf16" : "f32");
+                         });
+
 }  // namespace
 }  // namespace quantmill
