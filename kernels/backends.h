@@ -8,8 +8,12 @@
 #include <optional>
 #include <span>
 
+#include "kernels/block_grid.h"
 #include "kernels/compare.h"
 #include "kernels/convert.h"
+#include "kernels/fp8.h"
+#include "kernels/int4.h"
+#include "kernels/int4_pack.h"
 #include "kernels/matrix.h"
 #include "kernels/mx.h"
 #include "kernels/scale.h"
@@ -37,6 +41,50 @@ void mx_error_curve(const MxSpec& spec,
                     ConstFloatMatrix candidates,
                     std::span<double> sums);
 void add_errors(ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+void block_amax(ConstFloatMatrix values, const BlockGrid& grid, FloatMatrix amax);
+std::optional<MatrixPosition> fp8_dequantize(std::span<const std::uint8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             const BlockGrid& grid,
+                                             FloatMatrix values);
+void fp8_quantize(ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  const BlockGrid& grid,
+                  std::span<std::uint8_t> codes);
+void int_scales(const IntSpec& spec,
+                ConstFloatMatrix values,
+                float clip,
+                FloatMatrix scales,
+                std::span<std::int8_t> zero_points);
+void int_quantize(const IntSpec& spec,
+                  ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  std::span<const std::int8_t> zero_points,
+                  std::span<std::int8_t> codes);
+std::optional<MatrixPosition> int_dequantize(std::span<const std::int8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             std::span<const std::int8_t> zero_points,
+                                             std::span<const std::uint32_t> column_groups,
+                                             FloatMatrix values);
+void int_pack_columns(const IntPacking& packing,
+                      std::span<const std::int8_t> codes,
+                      std::size_t rows,
+                      std::size_t cols,
+                      std::span<std::uint8_t> packed);
+void int_unpack_columns(const IntPacking& packing,
+                        std::span<const std::uint8_t> packed,
+                        std::size_t rows,
+                        std::size_t cols,
+                        std::span<std::int8_t> codes);
+void int_pack_rows(const IntPacking& packing,
+                   std::span<const std::int8_t> codes,
+                   std::size_t rows,
+                   std::size_t cols,
+                   std::span<std::uint8_t> packed);
+void int_unpack_rows(const IntPacking& packing,
+                     std::span<const std::uint8_t> packed,
+                     std::size_t rows,
+                     std::size_t cols,
+                     std::span<std::int8_t> codes);
 
 }  // namespace quantmill::reference
 
@@ -68,5 +116,58 @@ void mx_error_curve(Isa isa,
                     ConstFloatMatrix candidates,
                     std::span<double> sums);
 void add_errors(Isa isa, ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+void block_amax(Isa isa, ConstFloatMatrix values, const BlockGrid& grid, FloatMatrix amax);
+std::optional<MatrixPosition> fp8_dequantize(Isa isa,
+                                             std::span<const std::uint8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             const BlockGrid& grid,
+                                             FloatMatrix values);
+void fp8_quantize(Isa isa,
+                  ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  const BlockGrid& grid,
+                  std::span<std::uint8_t> codes);
+void int_scales(Isa isa,
+                const IntSpec& spec,
+                ConstFloatMatrix values,
+                float clip,
+                FloatMatrix scales,
+                std::span<std::int8_t> zero_points);
+void int_quantize(Isa isa,
+                  const IntSpec& spec,
+                  ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  std::span<const std::int8_t> zero_points,
+                  std::span<std::int8_t> codes);
+std::optional<MatrixPosition> int_dequantize(Isa isa,
+                                             std::span<const std::int8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             std::span<const std::int8_t> zero_points,
+                                             std::span<const std::uint32_t> column_groups,
+                                             FloatMatrix values);
+void int_pack_columns(Isa isa,
+                      const IntPacking& packing,
+                      std::span<const std::int8_t> codes,
+                      std::size_t rows,
+                      std::size_t cols,
+                      std::span<std::uint8_t> packed);
+void int_unpack_columns(Isa isa,
+                        const IntPacking& packing,
+                        std::span<const std::uint8_t> packed,
+                        std::size_t rows,
+                        std::size_t cols,
+                        std::span<std::int8_t> codes);
+void int_pack_rows(Isa isa,
+                   const IntPacking& packing,
+                   std::span<const std::int8_t> codes,
+                   std::size_t rows,
+                   std::size_t cols,
+                   std::span<std::uint8_t> packed);
+void int_unpack_rows(Isa isa,
+                     const IntPacking& packing,
+                     std::span<const std::uint8_t> packed,
+                     std::size_t rows,
+                     std::size_t cols,
+                     std::span<std::int8_t> codes);
 
 }  // namespace quantmill::cpu

@@ -14,6 +14,12 @@ namespace {
 constexpr std::size_t kTileRows = 4;
 constexpr std::size_t kTileCols = 512;
 
+bool is_fast(ElementFormat element) {
+  return element == ElementFormat::kE2m1;
+}
+
+}  // namespace
+
 const Entries& entries(Isa isa) {
   switch (isa) {
     case Isa::kPlain:
@@ -25,12 +31,6 @@ const Entries& entries(Isa isa) {
   }
   return kPlainEntries;
 }
-
-bool is_fast(ElementFormat element) {
-  return element == ElementFormat::kE2m1;
-}
-
-}  // namespace
 
 std::optional<MatrixPosition> decode_to_float(Isa isa,
                                               DType dtype,

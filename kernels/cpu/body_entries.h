@@ -3,6 +3,9 @@
 // Private to kernels/cpu, included by isa_*.cpp only: the table of entries for vectors of W lanes.
 
 #include "kernels/cpu/body_float.h"
+#include "kernels/cpu/body_fp8.h"
+#include "kernels/cpu/body_int.h"
+#include "kernels/cpu/body_int_pack.h"
 #include "kernels/cpu/body_mx.h"
 
 namespace quantmill::cpu {
@@ -16,7 +19,17 @@ constexpr Entries make_entries() {
           scale_rows,
           add_row<W>,
           decode_any<W>,
-          encode_all<W>};
+          encode_all<W>,
+          fp8_decode_row<W>,
+          fp8_encode_row<W>,
+          amax_row,
+          int_range_row,
+          int_encode_row<W>,
+          int_decode_row<W>,
+          pack_words_any,
+          unpack_words_any,
+          pack_word_row,
+          unpack_word_row};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/context.h"
 #include "kernels/lane_sums.h"
 
 namespace quantmill::cpu {
@@ -76,18 +77,122 @@ struct EncodeTask {
   std::size_t count;
 };
 
+// One row of e4m3 codes; scales[b] belongs to columns b * block_cols and on.
+struct Fp8DecodeTask {
+  const std::uint8_t* codes;
+  const float* scales;
+  float* values;
+  std::size_t cols;
+  std::size_t block_cols;
+};
+
+struct Fp8EncodeTask {
+  const float* values;
+  const float* scales;
+  std::uint8_t* codes;
+  std::size_t cols;
+  std::size_t block_cols;
+};
+
+// One row; raises amax[b] to the magnitudes of its block.
+struct AmaxTask {
+  const float* values;
+  float* amax;
+  std::size_t cols;
+  std::size_t block_cols;
+};
+
+// One row of integer groups: what int_group_scale takes of each.
+struct IntRangeTask {
+  const float* values;
+  float* low;
+  float* high;
+  std::size_t group;
+  std::size_t num_groups;
+};
+
+struct IntLimits {
+  std::int32_t smallest;
+  std::int32_t largest;
+  std::int32_t zero_point;
+};
+
+// Null zero points are zeros.
+struct IntEncodeTask {
+  const float* values;
+  const float* scales;
+  const std::int8_t* zero_points;
+  std::int8_t* codes;
+  std::size_t group;
+  std::size_t num_groups;
+  IntLimits limits;  // without the zero point
+};
+
+struct IntDecodeTask {
+  const std::int8_t* codes;
+  const float* scales;
+  const std::int8_t* zero_points;
+  float* values;
+  std::size_t group;
+  std::size_t num_groups;
+};
+
+// Words of 8 codes side by side.
+struct NibblePackTask {
+  const std::int8_t* codes;
+  std::uint8_t* packed;
+  std::size_t num_words;
+  bool is_offset;  // IntCode::kOffset
+  bool is_awq;     // NibbleOrder::kAwq
+};
+
+struct NibbleUnpackTask {
+  const std::uint8_t* packed;
+  std::int8_t* codes;
+  std::size_t num_words;
+  bool is_offset;
+  bool is_awq;
+};
+
+// One row of words, of 8 codes one below the other.
+struct NibbleRowPackTask {
+  const std::int8_t* codes;
+  std::uint8_t* packed;
+  std::size_t cols;
+  bool is_offset;
+};
+
+struct NibbleRowUnpackTask {
+  const std::uint8_t* packed;
+  std::int8_t* codes;
+  std::size_t cols;
+  bool is_offset;
+};
+
 struct Entries {
   void (*mx_quantize)(const QuantizeTask&);
   void (*mx_dequantize)(const DequantizeTask&);
   void (*add_curve)(const CurveTask&);
   void (*scale_rows)(const ScaleTask&);
   void (*add_errors)(const CompareTask&);
-  bool (*decode)(const DecodeTask&);  // whether all are finite
-  bool (*encode)(const EncodeTask&);  // whether all results are finite
+  bool (*decode)(const DecodeTask&);         // whether all are finite
+  bool (*encode)(const EncodeTask&);         // whether all results are finite
+  bool (*fp8_decode)(const Fp8DecodeTask&);  // whether all are finite
+  void (*fp8_encode)(const Fp8EncodeTask&);
+  void (*amax)(const AmaxTask&);
+  void (*int_range)(const IntRangeTask&);
+  void (*int_encode)(const IntEncodeTask&);
+  bool (*int_decode)(const IntDecodeTask&);  // whether all are finite
+  void (*pack_nibbles)(const NibblePackTask&);
+  void (*unpack_nibbles)(const NibbleUnpackTask&);
+  void (*pack_nibble_rows)(const NibbleRowPackTask&);
+  void (*unpack_nibble_rows)(const NibbleRowUnpackTask&);
 };
 
 extern const Entries kPlainEntries;
 extern const Entries kAvx2Entries;
 extern const Entries kAvx512Entries;
+
+const Entries& entries(Isa isa);
 
 }  // namespace quantmill::cpu

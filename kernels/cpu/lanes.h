@@ -29,6 +29,7 @@ struct Lanes<4> {
   using Double [[gnu::vector_size(16)]] = double;
   using HalfFloat [[gnu::vector_size(8)]] = float;
   using Shorts [[gnu::vector_size(8)]] = std::uint16_t;
+  using Bytes [[gnu::vector_size(4)]] = std::uint8_t;
   using PackedPairs [[gnu::vector_size(16)]] = std::uint64_t;
 };
 
@@ -42,6 +43,7 @@ struct Lanes<8> {
   using Double [[gnu::vector_size(32)]] = double;
   using HalfFloat [[gnu::vector_size(16)]] = float;
   using Shorts [[gnu::vector_size(16)]] = std::uint16_t;
+  using Bytes [[gnu::vector_size(8)]] = std::uint8_t;
   using PackedPairs [[gnu::vector_size(16)]] = std::uint32_t;
 };
 
@@ -55,6 +57,7 @@ struct Lanes<16> {
   using Double [[gnu::vector_size(64)]] = double;
   using HalfFloat [[gnu::vector_size(32)]] = float;
   using Shorts [[gnu::vector_size(32)]] = std::uint16_t;
+  using Bytes [[gnu::vector_size(16)]] = std::uint8_t;
   using PackedPairs [[gnu::vector_size(16)]] = std::uint16_t;
 };
 
@@ -70,11 +73,39 @@ template <typename Vector>
   std::memcpy(to, &vector, sizeof(Vector));
 }
 
+// The first `count` lanes; the others stay as they are.
+template <typename Vector, typename Element>
+[[gnu::always_inline]] inline void load_some(Vector& vector,
+                                             const Element* from,
+                                             std::size_t count) {
+  std::memcpy(&vector, from, count * sizeof(Element));
+}
+
+template <typename Vector, typename Element>
+[[gnu::always_inline]] inline void store_some(Element* to,
+                                              const Vector& vector,
+                                              std::size_t count) {
+  std::memcpy(to, &vector, count * sizeof(Element));
+}
+
 // W/2 floats as doubles.
 template <std::size_t W>
 [[gnu::always_inline]] inline void widen_half(const typename Lanes<W>::HalfFloat& from,
                                               typename Lanes<W>::Double& to) {
   to = __builtin_convertvector(from, typename Lanes<W>::Double);
+}
+
+// W bytes as integers of 32 bits, and W integers from 0 to 255 as bytes.
+template <std::size_t W>
+[[gnu::always_inline]] inline void widen_bytes(const typename Lanes<W>::Bytes& from,
+                                               typename Lanes<W>::Ints& to) {
+  to = __builtin_convertvector(from, typename Lanes<W>::Ints);
+}
+
+template <std::size_t W>
+[[gnu::always_inline]] inline void narrow_to_bytes(const typename Lanes<W>::Ints& from,
+                                                   typename Lanes<W>::Bytes& to) {
+  to = __builtin_convertvector(from, typename Lanes<W>::Bytes);
 }
 
 // values = min(values, limit). A body with a constant limit would become a comparison and a blend.

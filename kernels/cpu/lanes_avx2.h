@@ -15,6 +15,20 @@ template <>
 }
 
 template <>
+[[gnu::always_inline]] inline void widen_bytes<8>(const Lanes<8>::Bytes& from, Lanes<8>::Ints& to) {
+  to = (Lanes<8>::Ints)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)from));
+}
+
+template <>
+[[gnu::always_inline]] inline void narrow_to_bytes<8>(const Lanes<8>::Ints& from,
+                                                      Lanes<8>::Bytes& to) {
+  const __m128i low = _mm256_castsi256_si128((__m256i)from);
+  const __m128i high = _mm256_extracti128_si256((__m256i)from, 1);
+  const __m128i shorts = _mm_packus_epi32(low, high);
+  to = (Lanes<8>::Bytes)_mm_cvtsi128_si64(_mm_packus_epi16(shorts, shorts));
+}
+
+template <>
 [[gnu::always_inline]] inline void limit_to<8>(Lanes<8>::Ints& values,
                                                const Lanes<8>::Ints& limit) {
   values = (Lanes<8>::Ints)_mm256_min_epi32((__m256i)values, (__m256i)limit);

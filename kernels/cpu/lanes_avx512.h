@@ -8,11 +8,23 @@
 namespace quantmill::cpu {
 namespace {
 
+// With all lanes chosen these are the plain instructions; GCC 12 warns of its own header for the
+// forms without a choice.
+template <>
+[[gnu::always_inline]] inline void widen_bytes<16>(const Lanes<16>::Bytes& from,
+                                                   Lanes<16>::Ints& to) {
+  to = (Lanes<16>::Ints)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)from);
+}
+
+template <>
+[[gnu::always_inline]] inline void narrow_to_bytes<16>(const Lanes<16>::Ints& from,
+                                                       Lanes<16>::Bytes& to) {
+  to = (Lanes<16>::Bytes)_mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)from);
+}
+
 template <>
 [[gnu::always_inline]] inline void limit_to<16>(Lanes<16>::Ints& values,
                                                 const Lanes<16>::Ints& limit) {
-  // With all lanes chosen it is the plain instruction; GCC 12 warns of its own header for
-  // _mm512_min_epi32.
   values = (Lanes<16>::Ints)_mm512_maskz_min_epi32(0xffff, (__m512i)values, (__m512i)limit);
 }
 

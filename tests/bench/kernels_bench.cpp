@@ -11,6 +11,9 @@
 
 #include "kernels/compare.h"
 #include "kernels/convert.h"
+#include "kernels/fp8.h"
+#include "kernels/int4.h"
+#include "kernels/int4_pack.h"
 #include "kernels/mx.h"
 #include "kernels/scale.h"
 
@@ -21,6 +24,8 @@ namespace {
 constexpr std::size_t kRows = 256;
 constexpr std::size_t kCols = 5120;
 constexpr std::size_t kCandidates = 11;
+constexpr BlockGrid kTiles{.rows = 128, .cols = 128};
+constexpr IntSpec kInt4{.bits = 4, .group = 128, .is_symmetric = false};
 
 struct Data {
   std::vector<std::byte> stored;
@@ -30,6 +35,11 @@ struct Data {
   std::vector<float> candidates;
   std::vector<std::uint8_t> packed;
   std::vector<std::uint8_t> scales;
+  std::vector<std::uint8_t> codes;  // one a byte
+  std::vector<float> block_scales;  // of blocks of 128 x 128
+  std::vector<std::int8_t> integers;
+  std::vector<float> group_scales;  // of groups of 128
+  std::vector<std::int8_t> zero_points;
 
   Data()
       : stored(kRows * kCols * 2),
@@ -38,7 +48,12 @@ struct Data {
         row_factors(kRows, 1.01F),
         candidates(kCandidates * kCols),
         packed(kRows * kCols / 2),
-        scales(kRows * kCols / kMxBlock) {
+        scales(kRows * kCols / kMxBlock),
+        codes(kRows * kCols),
+        block_scales(kRows / 128 * (kCols / 128)),
+        integers(kRows * kCols),
+        group_scales(kRows * kCols / 128),
+        zero_points(kRows * kCols / 128) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     for (float& value : values) {
@@ -51,11 +66,22 @@ struct Data {
     encode_from_float(context, matrix(), DType::kBf16, stored);
     decode_to_float(context, DType::kBf16, stored, matrix());
     other = values;
+    block_amax(context, matrix(), kTiles, block_matrix());
+    for (float& scale : block_scales) {
+      scale = fp8_scale(scale, DType::kF32);
+    }
+    fp8_quantize(context, matrix(), block_matrix(), kTiles, codes);
+    int_scales(context, kInt4, matrix(), 1, group_matrix(), zero_points);
+    int_quantize(context, kInt4, matrix(), group_matrix(), zero_points, integers);
   }
 
   FloatMatrix matrix() { return {values.data(), kRows, kCols}; }
 
   FloatMatrix other_matrix() { return {other.data(), kRows, kCols}; }
+
+  FloatMatrix block_matrix() { return {block_scales.data(), kRows / 128, kCols / 128}; }
+
+  FloatMatrix group_matrix() { return {group_scales.data(), kRows, kCols / 128}; }
 
   std::span<const float> first_candidate() { return std::span(candidates).first(kCols); }
 };
@@ -102,6 +128,54 @@ void compare(const Context& context, Data& data) {
   benchmark::DoNotOptimize(sums);
 }
 
+void largest_magnitudes(const Context& context, Data& data) {
+  std::vector<float> amax(data.block_scales.size());
+  block_amax(context, data.matrix(), kTiles, {amax.data(), kRows / 128, kCols / 128});
+  benchmark::DoNotOptimize(amax.data());
+}
+
+void quantize_fp8(const Context& context, Data& data) {
+  fp8_quantize(context, data.matrix(), data.block_matrix(), kTiles, data.codes);
+}
+
+void dequantize_fp8(const Context& context, Data& data) {
+  fp8_dequantize(context, data.codes, data.block_matrix(), kTiles, data.other_matrix());
+}
+
+void scales_of_integers(const Context& context, Data& data) {
+  int_scales(context, kInt4, data.matrix(), 0.9F, data.group_matrix(), data.zero_points);
+}
+
+void quantize_integers(const Context& context, Data& data) {
+  int_quantize(context, kInt4, data.matrix(), data.group_matrix(), data.zero_points, data.integers);
+}
+
+void dequantize_integers(const Context& context, Data& data) {
+  int_dequantize(
+      context, data.integers, data.group_matrix(), data.zero_points, {}, data.other_matrix());
+}
+
+template <NibbleOrder Order>
+void pack_integers(const Context& context, Data& data) {
+  int_pack_columns(context, {.order = Order}, data.integers, kRows, kCols, data.packed);
+}
+
+template <NibbleOrder Order>
+void unpack_integers(const Context& context, Data& data) {
+  int_unpack_columns(context, {.order = Order}, data.packed, kRows, kCols, data.integers);
+}
+
+void unpack_integer_rows(const Context& context, Data& data) {
+  int_unpack_rows(context, {}, data.packed, kRows, kCols, data.integers);
+}
+
+void transpose_integers(const Context& /*context*/, Data& data) {
+  transpose_codes(data.integers,
+                  kRows,
+                  kCols,
+                  {reinterpret_cast<std::int8_t*>(data.codes.data()), data.codes.size()});
+}
+
 template <TieRule Ties>
 void error_curve(const Context& context, Data& data) {
   std::vector<double> sums(kCandidates);
@@ -129,6 +203,18 @@ constexpr Kernel kKernels[] = {{"decode_bf16", decode, 1},
                                {"mx_quantize", quantize, 1},
                                {"decode_bf16+mx_quantize", decode_and_quantize, 1},
                                {"mx_dequantize", dequantize, 1},
+                               {"block_amax", largest_magnitudes, 1},
+                               {"fp8_quantize", quantize_fp8, 1},
+                               {"fp8_dequantize", dequantize_fp8, 1},
+                               {"int_scales", scales_of_integers, 1},
+                               {"int_quantize", quantize_integers, 1},
+                               {"int_dequantize", dequantize_integers, 1},
+                               {"int_pack", pack_integers<NibbleOrder::kSequential>, 1},
+                               {"int_pack/awq", pack_integers<NibbleOrder::kAwq>, 1},
+                               {"int_unpack", unpack_integers<NibbleOrder::kSequential>, 1},
+                               {"int_unpack/awq", unpack_integers<NibbleOrder::kAwq>, 1},
+                               {"int_unpack_rows", unpack_integer_rows, 1},
+                               {"transpose_codes", transpose_integers, 1},
                                {"scale_matrix", scale, 1},
                                {"add_errors", compare, 1},
                                {"mx_error_curve", error_curve<TieRule::kEven>, kCandidates},

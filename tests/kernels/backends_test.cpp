@@ -16,77 +16,22 @@
 #include "kernels/convert.h"
 #include "kernels/mx.h"
 #include "kernels/scale.h"
+#include "tests/kernels/random_matrix.h"
 
 namespace quantmill {
 namespace {
 
+using test::Content;
+using test::expect_same_floats;
+using test::fill;
+using test::isas_of_this_machine;
+using test::kContents;
+using test::kSeed;
+using test::Matrix;
+
 constexpr Context kReference{Backend::kReference, Isa::kPlain};
 constexpr std::size_t kRows[] = {0, 1, 3, 17};
 constexpr std::size_t kCols[] = {32, 64, 96, 160, 2048 + 32};
-constexpr unsigned kSeed = 20240607;
-
-std::vector<Isa> isas_of_this_machine() {
-  std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa <= best_isa()) {
-      isas.push_back(isa);
-    }
-  }
-  return isas;
-}
-
-// A matrix that starts one element past an aligned address, so that no vector of it is aligned.
-class Matrix {
- public:
-  Matrix(std::size_t rows, std::size_t cols) : rows_(rows), cols_(cols), values_(rows * cols + 1) {}
-
-  [[nodiscard]] FloatMatrix view() { return {values_.data() + 1, rows_, cols_}; }
-
-  [[nodiscard]] std::span<float> all() { return {values_.data() + 1, rows_ * cols_}; }
-
- private:
-  std::size_t rows_;
-  std::size_t cols_;
-  std::vector<float> values_;
-};
-
-enum class Content { kOrdinary, kAnyFinite, kTies, kSparse };
-
-constexpr Content kContents[] = {
-    Content::kOrdinary, Content::kAnyFinite, Content::kTies, Content::kSparse};
-
-float random_value(Content content, std::mt19937& random) {
-  const bool negative = (random() & 1U) != 0;
-  float magnitude = 0;
-  switch (content) {
-    case Content::kOrdinary:
-      magnitude = std::fabs(std::normal_distribution<float>(0, 0.02F)(random));
-      break;
-    case Content::kAnyFinite:  // every exponent, subnormals included
-      magnitude = float_from_bits(static_cast<std::uint32_t>(random() % 0x7f800000U));
-      break;
-    case Content::kTies: {  // codes, ties and their neighbours at scale 1
-      const float points[] = {
-          0, 0.25F, 0.5F, 0.75F, 1, 1.25F, 1.5F, 1.75F, 2, 2.5F, 3, 3.5F, 4, 5, 6, 7};
-      magnitude = points[random() % 16];
-      const auto neighbour = random() % 4;
-      magnitude = neighbour == 0   ? std::nextafter(magnitude, 9.0F)
-                  : neighbour == 1 ? std::nextafter(magnitude, 0.0F)
-                                   : magnitude;
-      break;
-    }
-    case Content::kSparse:  // mostly zeros of either sign: whole blocks of them
-      magnitude = random() % 64 == 0 ? 1.5F : 0.0F;
-      break;
-  }
-  return negative ? -magnitude : magnitude;
-}
-
-void fill(Matrix& matrix, Content content, std::mt19937& random) {
-  for (float& value : matrix.all()) {
-    value = random_value(content, random);
-  }
-}
 
 class Backends : public testing::TestWithParam<Isa> {
  protected:
@@ -163,11 +108,6 @@ TEST_P(Backends, EveryBf16RoundsAlikeInABlockOfScaleOne) {
   }
   const MxSpec spec{ElementFormat::kE2m1, ScaleRule::kFloor};
   EXPECT_EQ(quantize(cpu_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
-}
-
-void expect_same_floats(std::span<const float> got, std::span<const float> want) {
-  ASSERT_EQ(got.size(), want.size());
-  ASSERT_TRUE(got.empty() || std::memcmp(got.data(), want.data(), got.size_bytes()) == 0);
 }
 
 TEST_P(Backends, MxDequantizeGivesTheSameBits) {

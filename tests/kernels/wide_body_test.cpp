@@ -114,6 +114,51 @@ TEST(WideBody, ConvertsAsTheReference) {
   EXPECT_EQ(encoded, want_encoded);
 }
 
+TEST(WideBody, Fp8AsTheReference) {
+  const std::vector<float> from = values();
+  const std::vector<float> scales(kValues / 90 + 1, 0.0625F);
+  const BlockGrid grid{.rows = 1, .cols = 90};  // five vectors and a tail of 10
+  const ConstFloatMatrix scale_row(scales.data(), 1, scales.size());
+  std::vector<std::uint8_t> codes(kValues);
+  std::vector<std::uint8_t> want_codes(kValues);
+  kWide.fp8_encode({from.data(), scales.data(), codes.data(), kValues, grid.cols});
+  reference::fp8_quantize({from.data(), 1, kValues}, scale_row, grid, want_codes);
+  EXPECT_EQ(codes, want_codes);
+  std::vector<float> back(kValues);
+  std::vector<float> want_back(kValues);
+  EXPECT_TRUE(kWide.fp8_decode({codes.data(), scales.data(), back.data(), kValues, grid.cols}));
+  reference::fp8_dequantize(codes, scale_row, grid, {want_back.data(), 1, kValues});
+  EXPECT_TRUE(same_bytes(back, want_back));
+}
+
+TEST(WideBody, IntegersAsTheReference) {
+  const std::vector<float> from = values();
+  const IntSpec spec{4, 100, false, IntScaleRule::kHalfRange, DType::kF32};  // tails of 4
+  const std::size_t groups = kValues / spec.group;
+  std::vector<float> scales(groups);
+  std::vector<std::int8_t> zero_points(groups);
+  const ConstFloatMatrix row(from.data(), 1, kValues);
+  reference::int_scales(spec, row, 1, {scales.data(), 1, groups}, zero_points);
+  std::vector<std::int8_t> codes(kValues);
+  std::vector<std::int8_t> want_codes(kValues);
+  kWide.int_encode({from.data(),
+                    scales.data(),
+                    zero_points.data(),
+                    codes.data(),
+                    spec.group,
+                    groups,
+                    {-8, 7, 0}});
+  reference::int_quantize(spec, row, {scales.data(), 1, groups}, zero_points, want_codes);
+  EXPECT_EQ(codes, want_codes);
+  std::vector<float> back(kValues);
+  std::vector<float> want_back(kValues);
+  EXPECT_TRUE(kWide.int_decode(
+      {codes.data(), scales.data(), zero_points.data(), back.data(), spec.group, groups}));
+  reference::int_dequantize(
+      codes, {scales.data(), 1, groups}, zero_points, {}, {want_back.data(), 1, kValues});
+  EXPECT_TRUE(same_bytes(back, want_back));
+}
+
 TEST(WideBody, AddsErrorsAsTheReference) {
   const std::vector<float> want = values();
   std::vector<float> got(want);
