@@ -68,6 +68,19 @@ void add_quantize_command(CLI::App& app, std::function<int()>& action) {
       "quantize", "Quantize a checkpoint; under mpirun or srun on any number of ranks");
   const std::shared_ptr<JobCommandOptions> options = add_job_options(*command);
   command->callback([options, &action] { action = [options] { return run_quantize(*options); }; });
+
+  CLI::App* convert = app.add_subcommand(
+      "convert",
+      "Quantize or convert without statistics: round to nearest, or carry codes over that the "
+      "source has already. As quantize with --scaling none");
+  const std::shared_ptr<JobCommandOptions> convert_options = add_job_options(*convert);
+  convert->callback([convert_options, &action] {
+    convert_options->recipe->scaling = "none";
+    if (convert_options->statistics || convert_options->scales) {
+      throw Error(ErrorCode::kUsage, "convert scales nothing; with --stats or --scales, quantize");
+    }
+    action = [convert_options] { return run_quantize(*convert_options); };
+  });
 }
 
 }  // namespace quantmill

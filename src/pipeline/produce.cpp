@@ -1,6 +1,8 @@
 #include "pipeline/produce.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -29,6 +31,13 @@ std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
   const std::uint64_t written =
       work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8;
   return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written;
+}
+
+// compressed-tensors' weight_shape, I64 [2]: packed codes do not tell the columns.
+void write_shape(const TensorWork& work, std::span<std::byte> bytes) {
+  const std::array<std::uint64_t, 2> shape = {work.rows, work.cols};
+  check_invariant(bytes.size() == sizeof shape, "a shape of another size");
+  std::memcpy(bytes.data(), shape.data(), sizeof shape);
 }
 
 }  // namespace
@@ -204,6 +213,9 @@ void RowProducer::encode(const TensorWork& work,
       continue;
     }
     codec_->encode(values, parts);
+    if (parts.size() > 2 && !parts[2].empty()) {
+      write_shape(work, parts[2]);
+    }
     restored_.resize(values_.size());
     const FloatMatrix restored{restored_.data(), now, work.cols};
     codec_->decode(parts, restored);

@@ -4,7 +4,10 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/convert.h"
 #include "kernels/fp8.h"
+#include "kernels/int4.h"
+#include "kernels/int4_pack.h"
 #include "kernels/mx.h"
 
 namespace quantmill {
@@ -18,6 +21,19 @@ ElementFormat element_of(Scheme scheme) {
   return scheme == Scheme::kMxfp6E2m3   ? ElementFormat::kE2m3
          : scheme == Scheme::kMxfp6E3m2 ? ElementFormat::kE3m2
                                         : ElementFormat::kE2m1;
+}
+
+bool is_fp8(Scheme scheme) {
+  return scheme == Scheme::kFp8Block || scheme == Scheme::kFp8Channel;
+}
+
+// As compressed-tensors computes its scales.
+IntSpec int_spec_of(Scheme scheme, std::size_t cols) {
+  IntSpec spec;
+  spec.bits = scheme == Scheme::kInt8 ? 8 : 4;
+  spec.group = scheme == Scheme::kInt8 ? cols : columns_together(scheme);
+  spec.scale_type = scheme == Scheme::kInt8 ? DType::kF32 : DType::kBf16;
+  return spec;
 }
 
 BlockGrid grid_of(Scheme scheme, std::size_t cols) {
@@ -43,14 +59,26 @@ SchemeCodec::SchemeCodec(const Context& context, const Recipe& recipe)
 void SchemeCodec::encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts) {
   if (is_mx(scheme_)) {
     mx_quantize(context_, mx_, values, as_codes(parts[0]), as_codes(parts[1]));
-  } else {
+  } else if (is_fp8(scheme_)) {
     encode_fp8(values, parts);
+  } else {
+    encode_integers(values, parts);
   }
 }
 
 void SchemeCodec::decode(std::span<const std::span<std::byte>> parts, FloatMatrix values) const {
   if (is_mx(scheme_)) {
     mx_dequantize(context_, mx_.element, as_codes(parts[0]), as_codes(parts[1]), values);
+    return;
+  }
+  if (!is_fp8(scheme_)) {
+    const IntSpec spec = int_spec_of(scheme_, values.cols);
+    (void)int_dequantize(context_,
+                         integers_,
+                         {scales_.data(), values.rows, values.cols / spec.group},
+                         {},
+                         {},
+                         values);
     return;
   }
   const BlockGrid grid = grid_of(scheme_, values.cols);
@@ -70,6 +98,24 @@ void SchemeCodec::encode_fp8(ConstFloatMatrix values, std::span<const std::span<
   fp8_quantize(context_, values, scales(grid, values.rows, values.cols), grid, as_codes(parts[0]));
   check_invariant(parts[1].size() == scales_.size() * sizeof(float), "scales of another size");
   std::memcpy(parts[1].data(), scales_.data(), parts[1].size());
+}
+
+void SchemeCodec::encode_integers(ConstFloatMatrix values,
+                                  std::span<const std::span<std::byte>> parts) {
+  const IntSpec spec = int_spec_of(scheme_, values.cols);
+  const std::size_t groups = values.cols / spec.group;
+  scales_.resize(values.rows * groups);
+  integers_.resize(values.rows * values.cols);
+  const FloatMatrix scales{scales_.data(), values.rows, groups};
+  int_scales(context_, spec, values, 1.0F, scales, {});
+  int_quantize(context_, spec, values, {scales_.data(), values.rows, groups}, {}, integers_);
+  if (scheme_ == Scheme::kInt8) {
+    std::memcpy(parts[0].data(), integers_.data(), parts[0].size());
+  } else {
+    const IntPacking packing{spec.bits, NibbleOrder::kSequential, IntCode::kOffset};
+    int_pack_columns(context_, packing, integers_, values.rows, values.cols, as_codes(parts[0]));
+  }
+  (void)encode_from_float(context_, {scales_.data(), 1, scales_.size()}, spec.scale_type, parts[1]);
 }
 
 ConstFloatMatrix SchemeCodec::scales(const BlockGrid& grid,

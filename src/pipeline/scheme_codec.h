@@ -24,8 +24,8 @@ class SchemeCodec {
   SchemeCodec(const Context& context, const Recipe& recipe);
 
   // Quantizes rows of a weight into the bytes of its stored parts (stored_parts, in that order);
-  // values.rows is a multiple of rows_together, but for the weight's last rows. A part that does
-  // not follow the rows is left alone if its bytes are empty. values must be finite.
+  // values.rows is a multiple of rows_together, but for the weight's last rows. Only codes and
+  // scales, the first two parts, are filled. values must be finite.
   void encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
 
   // What the codes just made stand for. Same shape and parts as encode.
@@ -33,6 +33,7 @@ class SchemeCodec {
 
  private:
   void encode_fp8(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  void encode_integers(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
   [[nodiscard]] ConstFloatMatrix scales(const BlockGrid& grid,
                                         std::size_t rows,
                                         std::size_t cols) const;
@@ -40,7 +41,8 @@ class SchemeCodec {
   const Context& context_;
   Scheme scheme_;
   MxSpec mx_;
-  std::vector<float> scales_;  // of what was encoded last, where they are floats
+  std::vector<float> scales_;          // of what was encoded last, where they are floats
+  std::vector<std::int8_t> integers_;  // codes of what was encoded last, one a byte
 };
 
 }  // namespace quantmill

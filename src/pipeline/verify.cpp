@@ -89,8 +89,7 @@ void verify_scales(const Checkpoint& out, const SourceWeight& weight, Findings& 
   out.read(scales, 0, bytes);
   if (!is_convertible(scales.entry.dtype)) {
     if (std::ranges::count(bytes, std::byte{255}) > 0) {
-      findings.add(
-          fmt::format("tensor {}: a scale byte is 255, which is NaN", scales.entry.name));
+      findings.add(fmt::format("tensor {}: a scale byte is 255, which is NaN", scales.entry.name));
     }
     return;
   }

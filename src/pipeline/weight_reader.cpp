@@ -10,6 +10,8 @@
 #include "kernels/codec.h"
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
+#include "kernels/int4.h"
+#include "kernels/int4_pack.h"
 #include "kernels/mx.h"
 
 namespace quantmill {
@@ -42,6 +44,14 @@ std::uint64_t num_scales_of_row(const SourceWeight& weight, std::uint64_t cols) 
 
 std::span<const std::uint8_t> as_codes(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
+}
+
+bool is_integer(const SourceWeight& weight) {
+  return weight.encoding == Encoding::kInt8 || weight.encoding == Encoding::kPackedInt;
+}
+
+IntPacking packing_of(const SourceWeight& weight) {
+  return {weight.bits, NibbleOrder::kSequential, IntCode::kOffset};
 }
 
 // Reads rows of `row_bytes` each, which start at byte `base` of a stored tensor; rows that follow
@@ -103,6 +113,7 @@ void WeightReader::load(const ModelTensor& tensor,
     weight_ = &architecture_.weights[tensor.stored];
     check_invariant(!tensor.transposed || weight_->is_plain(), "codes are never transposed");
     load_global_scale();
+    load_zero_points();
   }
   std::vector<std::uint64_t> wanted;
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -115,7 +126,9 @@ void WeightReader::load(const ModelTensor& tensor,
   load_codes(wanted);
   if (!weight_->is_plain()) {
     load_scales(wanted);
-    load_zero_points(wanted);
+    if (is_integer(*weight_)) {
+      unpack(wanted);
+    }
   }
 }
 
@@ -175,18 +188,42 @@ void WeightReader::load_scales(const std::vector<std::uint64_t>& rows) {
   }
 }
 
-void WeightReader::load_zero_points(const std::vector<std::uint64_t>& rows) {
-  zero_points_.clear();
+// Of the whole weight: they are small, and packed across rows.
+void WeightReader::load_zero_points() {
+  all_zero_points_.clear();
   if (!weight_->zero_points) {
     return;
   }
-  // Packed along rows, as compressed-tensors does: every row of codes needs a whole element.
   check_invariant(!tensor_->slice, "zero points of slices are not read");
   const SourceTensor& source = checkpoint_.tensors()[*weight_->zero_points];
-  std::vector<std::byte> all(source.entry.size_bytes());
-  checkpoint_.read(source, 0, all);
-  const std::uint64_t num_scales = num_scales_of_row(*weight_, tensor_->in_features());
-  (void)num_scales; (void)rows;
+  std::vector<std::byte> packed(source.entry.size_bytes());
+  checkpoint_.read(source, 0, packed);
+  const std::uint64_t groups = num_scales_of_row(*weight_, tensor_->in_features());
+  all_zero_points_.resize(tensor_->out_features() * groups);
+  int_unpack_rows(context_,
+                  packing_of(*weight_),
+                  as_codes(packed),
+                  tensor_->out_features(),
+                  groups,
+                  all_zero_points_);
+}
+
+// The codes of loaded rows, one a byte, and their zero points.
+void WeightReader::unpack(const std::vector<std::uint64_t>& rows) {
+  const std::uint64_t cols = tensor_->in_features();
+  integers_.resize(rows.size() * cols);
+  if (weight_->encoding == Encoding::kInt8) {
+    std::memcpy(integers_.data(), codes_.data(), integers_.size());
+  } else {
+    int_unpack_columns(
+        context_, packing_of(*weight_), as_codes(codes_), rows.size(), cols, integers_);
+  }
+  zero_points_.clear();
+  const std::uint64_t groups = num_scales_of_row(*weight_, cols);
+  for (std::size_t i = 0; !all_zero_points_.empty() && i < rows.size(); ++i) {
+    const auto first = all_zero_points_.begin() + static_cast<std::ptrdiff_t>(rows[i] * groups);
+    zero_points_.insert(zero_points_.end(), first, first + static_cast<std::ptrdiff_t>(groups));
+  }
 }
 
 void WeightReader::load_global_scale() {
@@ -243,8 +280,18 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
     case Encoding::kFp8:
       return fp8_dequantize(context_, as_codes(codes), scales(), {1, weight_->block_cols, 0}, out);
     case Encoding::kInt8:
-    case Encoding::kPackedInt:
-      break;
+    case Encoding::kPackedInt: {
+      const auto of_rows = [&](const std::vector<std::int8_t>& values, std::uint64_t per_row) {
+        return values.empty() ? std::span<const std::int8_t>()
+                              : std::span(values).subspan(first * per_row, out.rows * per_row);
+      };
+      return int_dequantize(context_,
+                            of_rows(integers_, out.cols),
+                            scales(),
+                            of_rows(zero_points_, num_scales),
+                            {},
+                            out);
+    }
   }
   for (std::size_t row = 0; row < out.rows; ++row) {
     for (std::size_t col = 0; col < out.cols; ++col) {

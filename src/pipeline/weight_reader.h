@@ -59,7 +59,8 @@ class WeightReader {
   void load_codes(const std::vector<std::uint64_t>& rows);
   void load_columns(const std::vector<std::uint64_t>& rows);
   void load_scales(const std::vector<std::uint64_t>& rows);
-  void load_zero_points(const std::vector<std::uint64_t>& rows);
+  void load_zero_points();
+  void unpack(const std::vector<std::uint64_t>& rows);
   void load_global_scale();
   [[nodiscard]] std::vector<float> decode_scales(DType dtype,
                                                  std::span<const std::byte> bytes,
@@ -70,10 +71,12 @@ class WeightReader {
   const ResolvedArchitecture& architecture_;
   const ModelTensor* tensor_ = nullptr;
   const SourceWeight* weight_ = nullptr;
-  std::vector<std::byte> codes_;        // [rows, bytes of a row]
-  std::vector<std::byte> scale_bytes_;  // [rows, bytes of a row's scales]
-  std::vector<float> scales_;           // [rows, scales of a row], where they are no bytes of MX
-  std::vector<std::byte> zero_points_;  // as scale_bytes_
+  std::vector<std::byte> codes_;          // [rows, bytes of a row]
+  std::vector<std::byte> scale_bytes_;    // [rows, bytes of a row's scales]
+  std::vector<float> scales_;             // [rows, scales of a row], where they are no bytes of MX
+  std::vector<std::int8_t> integers_;     // codes, one a byte
+  std::vector<std::int8_t> zero_points_;  // [rows, scales of a row], or none
+  std::vector<std::int8_t> all_zero_points_;  // of the whole weight
   float global_scale_ = 1;
 };
 

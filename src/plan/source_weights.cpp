@@ -245,6 +245,15 @@ class WeightFinder {
     if (!fits) {
       fail_scales(weight);
     }
+    const std::uint64_t in_word = 32 / bits;
+    if (weight.zero_points &&
+        entry(*weight.zero_points).shape !=
+            with_last(codes, blocks(codes[codes.size() - 2], in_word), scales.back())) {
+      fail(fmt::format("tensor {}: its zero points {} do not fit the scales {}",
+                       weight.entry.name,
+                       describe(entry(*weight.zero_points)),
+                       describe(entry(*weight.scales))));
+    }
     weight.encoding = Encoding::kPackedInt;
     weight.bits = static_cast<std::uint32_t>(bits);
     weight.block_cols = cols / scales.back();

@@ -129,10 +129,45 @@ class Sources(JobTest):
                     self.put_mxfp4(name, code_name)
                 source = self.check({"quant_method": "quark" if code_name == ".weight" else "compressed-tensors"})
                 got = read_folder(self.quantize("--scaling", "none", source=source, stats=None))
-                for name in self.linears():
-                    self.fail("a plain linear is left") if name in self.tensors and self.tensors[name][0] == "BF16" else None
                 for name, (dtype, values) in self.tensors.items():
                     np.testing.assert_array_equal(got[name.replace("weight_packed", "weight")][1], values, name)
+
+    def put_packed(self, name, bits, group, asymmetric):
+        rows, cols = self.tensors.pop(name)[1].shape
+        base, low, per_word = name.removesuffix(".weight"), -(1 << (bits - 1)), 32 // bits
+        codes = self.random.integers(low, -low, (rows, cols))
+        zeros = self.random.integers(low, -low, (rows, cols // group)) if asymmetric else np.zeros((rows, cols // group), int)
+
+        def pack(values):  # along the last axis, code + 2^(bits - 1), the first in the lowest bits
+            words = (values - low).reshape(*values.shape[:-1], -1, per_word).astype(np.uint32) << (bits * np.arange(per_word, dtype=np.uint32))
+            return np.bitwise_or.reduce(words, -1).view("<i4")
+
+        stored, scales = self.scales((rows, cols // group), "BF16")
+        self.tensors[base + ".weight_packed"] = ("I32", pack(codes))
+        self.tensors[base + ".weight_scale"] = ("BF16", stored)
+        self.tensors[base + ".weight_shape"] = ("I64", np.array([rows, cols], "<i8"))
+        if asymmetric:
+            self.tensors[base + ".weight_zero_point"] = ("I32", np.ascontiguousarray(pack(zeros.T).T))
+        self.wanted[name] = (codes - np.repeat(zeros, group, 1)).astype("<f4") * np.repeat(scales, group, 1)
+
+    def test_packed_integers_of_compressed_tensors(self):
+        for bits, group, asymmetric in ((4, 32, False), (4, 32, True), (8, 32, True)):
+            with self.subTest(bits=bits, asymmetric=asymmetric):
+                self.setUp()
+                for name in self.linears():
+                    self.put_packed(name, bits, group, asymmetric)
+                self.check({"quant_method": "compressed-tensors", "format": "pack-quantized",
+                            "config_groups": {"group_0": {"weights": {"num_bits": bits, "group_size": group}}}})
+
+    def test_int8_per_channel(self):
+        for name in self.linears("self_attn"):
+            rows, cols = self.tensors[name][1].shape
+            codes = self.random.integers(-128, 128, (rows, cols)).astype(np.int8)
+            stored, scales = self.scales((rows, 1), "BF16")
+            self.tensors[name] = ("I8", codes)
+            self.tensors[name.removesuffix(".weight") + ".weight_scale"] = ("BF16", stored)
+            self.wanted[name] = codes.astype("<f4") * scales
+        self.check({"quant_method": "compressed-tensors", "format": "int-quantized"})
 
     def test_a_scale_in_another_shard(self):
         self.put_blocks()

@@ -159,7 +159,7 @@ def read_safetensors(path):
     size = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8:8 + size])
     header.pop("__metadata__", None)
-    kinds = {"U8": "u1", "I8": "i1", "BF16": "<u2", "F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8"}
+    kinds = {"U8": "u1", "I8": "i1", "F8_E4M3": "u1", "F8_E8M0": "u1", "I32": "<i4", "BF16": "<u2", "F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8"}
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
