@@ -158,6 +158,8 @@ struct ResolvedArchitecture {
   std::vector<FoldGroup> fold_groups;
   // Always in the exclude list, present or not (a tied lm_head).
   std::vector<std::string> extra_exclude;
+  // Patterns ("visual.*", prefixes left out) of copied parts that have matrices: excluded too.
+  std::vector<std::string> copied_modules;
   std::vector<std::string> known_statistics;  // recorded inputs that are known and not used
   // What servers add to a layer's number, where config.json states it (a drafter's layers follow
   // the target's).

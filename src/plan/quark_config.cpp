@@ -200,6 +200,12 @@ std::string prefix_of(const ModelTensor& tensor, const ResolvedArchitecture& arc
   return longest;
 }
 
+// A copied part in both spellings: a glob on checkpoint names and a regular expression on servers'.
+void exclude_part(const std::string& pattern, std::set<std::string>& entries) {
+  entries.insert("*" + pattern);
+  entries.insert("re:.*" + replace_all(replace_all(pattern, ".", "\\."), "*", ".*"));
+}
+
 }  // namespace
 
 std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
@@ -207,6 +213,9 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
   check_invariant(quantized.size() == architecture.tensors.size(), "one flag for each tensor");
   std::set<std::string> entries(architecture.extra_exclude.begin(),
                                 architecture.extra_exclude.end());
+  for (const std::string& pattern : architecture.copied_modules) {
+    exclude_part(pattern, entries);
+  }
   std::map<std::string, Kind> kinds;  // by exclude_all
   for (std::size_t i = 0; i < quantized.size(); ++i) {
     const ModelTensor& tensor = architecture.tensors[i];

@@ -15,7 +15,8 @@ namespace quantmill {
 // its checkpoint module name (Quark and transformers match those) and its servers' pattern (vLLM
 // and SGLang match exact names and "re:"): the one without layer numbers if no tensor with that
 // pattern is quantized, else the one with the numbers of the kept layers, the checkpoint's and the
-// servers'; then the architecture's extra entries. Sorted, without repeats. Errors, kInput: only
+// servers'; then the architecture's extra entries, and of each part that is copied its pattern as
+// the two kinds of readers spell it. Sorted, without repeats. Errors, kInput: only
 // some layers are kept and the numbers can't tell them apart (no pattern with layer numbers, the
 // servers' offset unknown, or so small that the two numberings meet).
 std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,

@@ -42,6 +42,7 @@ class Resolver {
     matches_.variants = matcher_.present_variants();
     result.name = file_.name;
     result.extra_exclude = all_of(file_.extra_exclude);
+    result.copied_modules = {matcher_.copied_modules().begin(), matcher_.copied_modules().end()};
     result.prefixes = file_.prefixes;
     result.prefixes.insert(result.prefixes.begin(), "");
     if (!file_.server_layer_offset.empty()) {

@@ -272,9 +272,7 @@ void TensorMatcher::describe_all() {
   for (std::size_t stored = 0; stored < stored_.size(); ++stored) {
     const std::string& name = stored_[stored].entry.name;
     if (matches_[stored].spec == nullptr) {
-      const bool is_copied = std::ranges::any_of(
-          patterns, [&](const std::string& pattern) { return matches_pattern(pattern, name); });
-      (is_copied ? copied_ : unknown_).push_back(name);
+      (is_copied(patterns, stored_[stored].entry) ? copied_ : unknown_).push_back(name);
       tensors_.push_back(describe({nullptr, {}}, stored));
       continue;
     }
@@ -350,18 +348,32 @@ RowRange TensorMatcher::range_of(const RangeSpec& spec, const Binding& binding) 
                         [&](const std::string& expression) { return number(expression, binding); });
 }
 
+// Without prefixes.
 std::vector<std::string> TensorMatcher::copied_patterns() {
   std::vector<std::string> patterns;
   for (const std::string& pattern : file_.copied) {
     for_each_binding(placeholders(pattern), {}, [&](const Binding& binding) {
-      const std::string name = substitute(pattern, binding);
-      patterns.push_back(name);
-      for (const std::string& prefix : file_.prefixes) {
-        patterns.push_back(prefix + name);
-      }
+      patterns.push_back(substitute(pattern, binding));
     });
   }
   return patterns;
+}
+
+bool TensorMatcher::is_copied(const std::vector<std::string>& patterns, const TensorEntry& entry) {
+  const auto takes = [&](const std::string& pattern) {
+    return matches_pattern(pattern, entry.name) ||
+           std::ranges::any_of(file_.prefixes, [&](const std::string& prefix) {
+             return matches_pattern(prefix + pattern, entry.name);
+           });
+  };
+  const auto found = std::ranges::find_if(patterns, takes);
+  if (found == patterns.end()) {
+    return false;
+  }
+  if (entry.shape.size() > 1) {
+    copied_modules_.insert(*found);
+  }
+  return true;
 }
 
 }  // namespace quantmill

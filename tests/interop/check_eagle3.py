@@ -1,4 +1,4 @@
-"""Folding does not change an EAGLE-3 drafter, as vLLM computes it. As check_folds.py, for a family that transformers lacks."""
+"""Folding does not change an EAGLE-3 drafter as vLLM computes it. As check_folds.py, for what transformers lacks."""
 
 import json
 import os
@@ -36,8 +36,8 @@ CASES = {
 
 def shapes(config):
     """Name -> shape, as in released checkpoints."""
-    found = {"embed_tokens.weight": (VOCABULARY, HIDDEN), "fc.weight": (HIDDEN, TAPS * HIDDEN), "norm.weight": (HIDDEN,),
-             "lm_head.weight": (64, HIDDEN)}
+    found = {"embed_tokens.weight": (VOCABULARY, HIDDEN), "fc.weight": (HIDDEN, TAPS * HIDDEN),
+             "norm.weight": (HIDDEN,), "lm_head.weight": (64, HIDDEN)}
     if config.get("norm_before_fc"):
         found["input_norm.weight"] = (TAPS * HIDDEN,)
     if config.get("fc_norm"):
@@ -54,7 +54,8 @@ def shapes(config):
         if layer == 0:
             found[block + "hidden_norm.weight"] = (HIDDEN,)
         if config.get("attention_bias"):
-            found |= {f"{block}self_attn.{p}_proj.bias": (found[f"{block}self_attn.{p}_proj.weight"][0],) for p in "qkvo"}
+            weights = {p: found[f"{block}self_attn.{p}_proj.weight"] for p in "qkvo"}
+            found |= {f"{block}self_attn.{p}_proj.bias": shape[:1] for p, shape in weights.items()}
     return found
 
 
@@ -113,7 +114,7 @@ class Drafter:
             return torch.cat(self.model(tokens, torch.arange(TOKENS), hidden))
 
     def parts(self, name, tensor):
-        """As fold_controls.parts: rows of fused projections, and columns of those that read two vectors side by side."""
+        """As fold_controls.parts: rows of fused projections, columns of those that read vectors side by side."""
         rows, columns = {"": slice(None)}, {"": slice(None)}
         if "qkv_proj" in name:
             query, key = HEADS * HEAD, (HEADS + KV_HEADS) * HEAD

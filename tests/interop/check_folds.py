@@ -1,7 +1,7 @@
 """Folding does not change what a model computes: every model family, in the classes of the library that defines it.
 
-For each tiny model of tiny_models.py: quantmill folds strong random scales into its checkpoint without rounding, the same
-class loads the result strictly, and the logits of random tokens are compared in float32. With scales that are powers of
+For each tiny model of tiny_models.py: quantmill folds strong random scales into its checkpoint without rounding, the
+same class loads the result strictly, and the logits of random tokens are compared in float32. With scales that are powers of
 two they must be equal to the bit. Then each tensor that was changed is put back by itself, each expert and each half
 of a fused one: a control that the comparison must catch, or it could not have seen that part missing.
 
@@ -41,7 +41,7 @@ def verdict(f32, pow2, is_exact, missed, strays):
 
 
 def check_rounding(report, case, folded, groups):
-    """MXFP4 of the same folds: each quantized part is the folded one but for its rounding, so names and rows are right."""
+    """MXFP4 of the same folds: each quantized part is the folded one, rounded, so names and rows are right."""
     quantized = folding.quantize(WORK / case, groups)
     folder = quantized.with_name(case + "-dequantized")
     mxfp4.write_dequantized(quantized, folder, case in tiny_models.READ_STACKED,

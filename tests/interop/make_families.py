@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/families: what headers and config.json of released models hold, for the tests of architecture files.
+"""Writes tests/golden/families: what headers and config.json of released models hold, for tests of architectures.
 
     make_families.py             in the environment that tests/interop/run installs; needs no weights and no network
 

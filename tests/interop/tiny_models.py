@@ -37,7 +37,7 @@ def text(**keys):
     return {"text_config": keys}
 
 
-# Name of the case -> (class, configuration). Cases of one family that differ in what their checkpoints hold are separate.
+# Name of the case -> (class, configuration). A family has several where its checkpoints differ in what they hold.
 CASES = {
     "llama": ("LlamaForCausalLM", DENSE | dict(attention_bias=True, mlp_bias=True)),
     "llama-tied": ("LlamaForCausalLM", DENSE | dict(tie_word_embeddings=True)),
@@ -52,8 +52,8 @@ CASES = {
     "qwen3-next": ("Qwen3NextForCausalLM", MOE | HYBRID | dict(shared_expert_intermediate_size=128, mlp_only_layers=[2],
                                                                layer_types=LAYERS_LINEAR, num_hidden_layers=3)),
     "qwen3.5": ("Qwen3_5ForCausalLM", DENSE | HYBRID | dict(layer_types=LAYERS_LINEAR, num_hidden_layers=3)),
-    "qwen3.5-moe": ("Qwen3_5MoeForCausalLM", MOE | HYBRID | dict(shared_expert_intermediate_size=128, num_hidden_layers=3,
-                                                                 layer_types=LAYERS_LINEAR)),
+    "qwen3.5-moe": ("Qwen3_5MoeForCausalLM", MOE | HYBRID | dict(shared_expert_intermediate_size=128,
+                                                                 layer_types=LAYERS_LINEAR, num_hidden_layers=3)),
     "qwen3.5-vl": ("Qwen3_5ForConditionalGeneration",
                    text(**DENSE | HYBRID | dict(layer_types=LAYERS_LINEAR, num_hidden_layers=3))
                    | {"vision_config": QWEN_VISION, "tie_word_embeddings": False}),
@@ -124,7 +124,8 @@ CASES = {
     "cohere2": ("Cohere2ForCausalLM", DENSE | dict(sliding_window=8, layer_types=GEMMA_LAYERS)),
     "llama4": ("Llama4ForCausalLM",
                DENSE | dict(intermediate_size=64, intermediate_size_mlp=160, num_local_experts=4, num_experts_per_tok=1,
-                            moe_layers=[0, 2], num_hidden_layers=4, attention_chunk_size=8, no_rope_layers=[1, 1, 1, 0])),
+                            moe_layers=[0, 2], num_hidden_layers=4, attention_chunk_size=8,
+                            no_rope_layers=[1, 1, 1, 0])),
     "llama4-vl": ("Llama4ForConditionalGeneration",
                   text(**DENSE | dict(intermediate_size=64, intermediate_size_mlp=160, num_local_experts=4,
                                       moe_layers=[0], num_hidden_layers=2, attention_chunk_size=8))

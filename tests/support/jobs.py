@@ -123,9 +123,10 @@ def processes_of(pid):
     """The process and everything below it."""
     found = [pid]
     for parent in found:
-        children = Path(f"/proc/{parent}/task/{parent}/children")
-        if children.exists():
-            found += [int(child) for child in children.read_text().split()]
+        try:
+            found += [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+        except OSError:
+            pass  # it ended
     return found
 
 

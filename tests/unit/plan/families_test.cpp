@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "checkpoint/reader.h"
 #include "plan/architecture.h"
+#include "plan/quark_config.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
@@ -22,7 +23,9 @@
 namespace quantmill {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 
 struct Model {
   std::string config;
@@ -158,6 +161,29 @@ TEST_P(SmallFamilies, AnUnknownAMissingAndAMisshapenTensorAreNamed) {
   EXPECT_THAT(refusal(tensors), HasSubstr(name));
   tensors.erase(norm);
   EXPECT_THAT(refusal(tensors), HasSubstr("norm.weight is missing"));
+}
+
+// Quantizing every linear that may be.
+std::vector<std::string> exclude_list_of(const std::string& name) {
+  const Model model = read_model(name);
+  const ResolvedArchitecture resolved = resolve(model, model.tensors);
+  std::vector<bool> quantized;
+  for (const ModelTensor& tensor : resolved.tensors) {
+    quantized.push_back(tensor.quantizable);
+  }
+  return exclude_list(resolved, quantized);
+}
+
+TEST(ReleasedFamilies, CopiedPartsAreExcludedAsReadersSpellThem) {
+  EXPECT_THAT(exclude_list_of("gemma_3_4b"),
+              ElementsAre("*multi_modal_projector.*",
+                          "*vision_tower.*",
+                          "lm_head",
+                          "re:.*multi_modal_projector\\..*",
+                          "re:.*vision_tower\\..*"));
+  EXPECT_THAT(exclude_list_of("deepseek_v3"),
+              IsSupersetOf({"*layers.61.*", "re:.*layers\\.61\\..*", "model.layers.3.mlp.gate"}));
+  EXPECT_THAT(exclude_list_of("phi_4"), ElementsAre("lm_head", "re:.*lm_head$"));
 }
 
 constexpr auto kName = [](const auto& model) { return model.param; };
