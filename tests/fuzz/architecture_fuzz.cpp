@@ -44,6 +44,7 @@ std::vector<SourceTensor> small_checkpoint() {
     SourceTensor& tensor = tensors.emplace_back();
     tensor.entry.name = name;
     tensor.entry.shape = shape;
+    tensor.entry.dtype = DType::kBf16;
   }
   return tensors;
 }

@@ -35,6 +35,7 @@ SourceTensor tensor(std::string name, std::vector<std::uint64_t> shape) {
   SourceTensor tensor;
   tensor.entry.name = std::move(name);
   tensor.entry.shape = std::move(shape);
+  tensor.entry.dtype = DType::kBf16;
   return tensor;
 }
 

@@ -66,10 +66,7 @@ TEST(MakePlan, PlacesCodesAndScalesWithoutHoles) {
   ASSERT_EQ(plan.shards.size(), 1U);
   std::vector<OutputPlace> places;
   for (const TensorWork& work : plan.tensors) {
-    places.push_back(work.weight);
-    if (work.scales) {
-      places.push_back(*work.scales);
-    }
+    places.insert(places.end(), work.parts.begin(), work.parts.end());
   }
   std::ranges::sort(places, {}, &OutputPlace::file_offset);
   std::uint64_t position = plan.shards[0].header.size();
@@ -79,8 +76,8 @@ TEST(MakePlan, PlacesCodesAndScalesWithoutHoles) {
   }
   EXPECT_EQ(position, plan.shards[0].size_bytes());
   const TensorWork& fc = plan.tensors[index_of(checkpoint, "fc.weight")];
-  EXPECT_EQ(fc.weight.size_bytes, 96U * 288 / 2);
-  EXPECT_EQ(fc.scales.value().size_bytes, 96U * 288 / 32);
+  EXPECT_EQ(fc.parts.at(0).size_bytes, 96U * 288 / 2);
+  EXPECT_EQ(fc.parts.at(1).size_bytes, 96U * 288 / 32);
 }
 
 TEST(MakePlan, WriteTasksCoverEveryTensorOnce) {

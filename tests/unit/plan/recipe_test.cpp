@@ -131,8 +131,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "unknown key \"sheme\"; known are scheme, layout, scaling"},
         BadRecipe{"UnknownScheme",
                   R"({"scheme": "mxfp3"})",
-                  "there is no \"mxfp3\"; choose one of mxfp4, bf16, f32"},
-        BadRecipe{"UnknownLayout", R"({"layout": "gguf"})", "choose one of quark, plain"},
+                  "scheme \"mxfp3\" is not known; known are mxfp4, "},
+        BadRecipe{"UnknownLayout",
+                  R"({"layout": "gguf"})",
+                  "layout \"gguf\" is not known; known are quark, compressed-tensors, fp8, plain"},
         BadRecipe{"UnknownScaling", R"({"scaling": "awq"})", "choose one of none, awq-grid"},
         BadRecipe{
             "UnknownRule", R"({"scale_rule": "round"})", "choose one of even, floor, rceil, ceil"},
@@ -163,10 +165,12 @@ TEST(CheckRecipe, TakesTheDefaultsAndBothPlainSchemes) {
 }
 
 TEST(CheckRecipe, RefusesSchemesThatALayoutDoesNotHave) {
-  EXPECT_THAT(refusal([] { check_recipe(with(R"({"layout": "plain"})")); }),
-              HasSubstr("scheme mxfp4 can't be written in layout plain"));
-  EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "bf16"})")); }),
-              HasSubstr("scheme bf16 can't be written in layout quark"));
+  EXPECT_THAT(
+      refusal([] { check_recipe(with(R"({"layout": "plain"})")); }),
+      HasSubstr(
+          "layout \"plain\" takes the schemes bf16, f32, and scheme \"mxfp4\" the layouts quark"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "bf16", "layout": "quark"})")); }),
+              HasSubstr("and scheme \"bf16\" the layouts plain"));
 }
 
 TEST(CheckRecipe, RefusesAlphasOutsideTheirRange) {
