@@ -13,7 +13,7 @@ from vllm.model_executor.layers.linear import LinearBase
 import fold_controls
 import folding
 import vllm_drafter
-from check_folds import CAUGHT, verdict
+from check_folds import row, verdict
 from report import Report
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "eagle3"
@@ -142,11 +142,9 @@ def check_case(report, case):
     before = original.model.state_dict()
     found = fold_controls.put_back(before, copy.model.state_dict(), copy.parts,
                                    lambda: fold_controls.difference(copy.output(), wanted))
-    missed = [what for what, change in found.items() if change < CAUGHT]
-    report.check(f"{case:<20} {type(copy.model).__name__:<35} {'eagle3':<13} {len(shapes(CONFIG | CASES[case])) + 2:>3} "
-                 f"tensors {len(groups):>2} groups  f32 {f32:.0e}  pow2 {pow2:.0e}  controls "
-                 f"{len(found) - len(missed)}/{len(found)}, smallest {min(found.values()):.2f}",
-                 verdict(f32, pow2, True, missed, folding.unexpected_changes(source, folded, groups)))
+    num_tensors = len(shapes(CONFIG | CASES[case])) + 2
+    report.check(row(case, copy.model, "eagle3", num_tensors, groups, f32, pow2, found),
+                 verdict(f32, pow2, True, found, folding.unexpected_changes(source, folded, groups)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Folding does not change what a model computes: every model family, in the classes of the library that defines it.
 
 For each tiny model of tiny_models.py: quantmill folds strong random scales into its checkpoint without rounding, the
-same class loads the result strictly, and the logits of random tokens are compared in float32. With scales that are powers of
-two they must be equal to the bit. Then each tensor that was changed is put back by itself, each expert and each half
-of a fused one: a control that the comparison must catch, or it could not have seen that part missing.
+same class loads the result strictly, and the logits of random tokens are compared in float32. With scales that are
+powers of two they must be equal to the bit. Then each tensor that was changed is put back by itself, each expert and
+each half of a fused one: a control that the comparison must catch, or it could not have seen that part missing.
 
     check_folds.py [CASE ...]          all without an argument
 """
@@ -31,13 +31,21 @@ ROUNDING = 0.25   # of a matrix by MXFP4; another matrix in its place is off by 
 PLUS_ONE = ("gemma2", "gemma3", "qwen3-next", "qwen3.5")
 
 
-def verdict(f32, pow2, is_exact, missed, strays):
+def verdict(f32, pow2, is_exact, controls, strays):
     """What is wrong, or None."""
+    missed = [what for what, change in controls.items() if change < CAUGHT]
     if strays:
         return f"changed and in no fold group, or the reverse: {', '.join(strays)}"
     if f32 > TOLERANCE or pow2 > (0 if is_exact else TOLERANCE):
         return "the folded model is another function"
     return f"not seen missing: {', '.join(missed)}" if missed else None
+
+
+def row(case, model, architecture, num_tensors, groups, f32, pow2, controls):
+    """A line of the table of families. controls: part -> how far off the output was with the original's in its place."""
+    caught = sum(change >= CAUGHT for change in controls.values())
+    return (f"{case:<20} {type(model).__name__:<35} {architecture:<13} {num_tensors:>3} tensors {len(groups):>2} groups  "
+            f"f32 {f32:.0e}  pow2 {pow2:.0e}  controls {caught}/{len(controls)}, smallest {min(controls.values()):.2f}")
 
 
 def check_rounding(report, case, folded, groups):
@@ -66,12 +74,9 @@ def check_case(report, case):
     f32 = fold_controls.difference(fold_controls.outputs(copy, tokens), wanted)
     pow2 = fold_controls.difference(fold_controls.outputs(exact, tokens), wanted)
     found = fold_controls.controls(model, copy, tokens, wanted)
-    missed = [what for what, change in found.items() if change < CAUGHT]
     num_tensors = len({tensor["source"].split("[")[0] for tensor in plan["tensors"]})
-    report.check(f"{case:<20} {type(model).__name__:<35} {plan['architecture']:<13} {num_tensors:>3} tensors"
-                 f" {len(groups):>2} groups  f32 {f32:.0e}  pow2 {pow2:.0e}  controls {len(found) - len(missed)}/"
-                 f"{len(found)}, smallest {min(found.values()):.2f}",
-                 verdict(f32, pow2, plan["architecture"] not in PLUS_ONE, missed,
+    report.check(row(case, model, plan["architecture"], num_tensors, groups, f32, pow2, found),
+                 verdict(f32, pow2, plan["architecture"] not in PLUS_ONE, found,
                          folding.unexpected_changes(source, folded, groups)))
     check_rounding(report, case, copy, groups)
 

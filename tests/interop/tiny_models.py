@@ -10,6 +10,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 VOCABULARY = 96
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 32.0,
+        "beta_slow": 1.0, "truncate": False}
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
 # Sizes that most classes take. 6 query heads for 2 key-value heads, of a size that is not hidden / heads.
@@ -118,7 +120,8 @@ CASES = {
                 | {"vision_config": dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=96,
                                          patch_size=8, image_size=32), "tie_word_embeddings": False}),
     "gpt-oss": ("GptOssForCausalLM", DENSE | dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=8,
-                                                  layer_types=GEMMA_LAYERS, rope_parameters=ROPE)),
+                                                  layer_types=GEMMA_LAYERS,
+                                                  rope_parameters=ROPE | YARN)),
     "cohere": ("CohereForCausalLM", {key: value for key, value in DENSE.items() if key != "head_dim"}
                | dict(use_qk_norm=True, attention_bias=True)),
     "cohere2": ("Cohere2ForCausalLM", DENSE | dict(sliding_window=8, layer_types=GEMMA_LAYERS)),

@@ -82,14 +82,24 @@ def load_drafter(folder, dtype, target_layers, method, tokens):
                           speculative_config={"method": method, "model": str(folder),
                                               "num_speculative_tokens": tokens},
                           ).create_engine_config()
-    draft = settings.speculative_config.draft_model_config
+    return build(settings, settings.speculative_config.draft_model_config, dtype), settings
+
+
+def load_model(folder, dtype):
+    """A model of any family, as a drafter is loaded."""
+    settings = EngineArgs(model=str(folder), dtype=dtype, max_model_len=128, enforce_eager=True,
+                          skip_tokenizer_init=True).create_engine_config()
+    return build(settings, settings.model_config, dtype)
+
+
+def build(settings, configuration, dtype):
     with set_current_vllm_config(settings), set_default_torch_dtype(getattr(torch, dtype)):
         start_process_group()
-        model = initialize_model(vllm_config=settings, model_config=draft)
+        model = initialize_model(vllm_config=settings, model_config=configuration)
         for parameter in model.parameters():
             parameter.data.reshape(-1).view(torch.uint8).fill_(POISON)
-        get_model_loader(settings.load_config).load_weights(model, draft)
-    return model, settings
+        get_model_loader(settings.load_config).load_weights(model, configuration)
+    return model
 
 
 def make_ready(model, settings):
