@@ -84,22 +84,29 @@ template <std::size_t W>
   magnitudes = (Float)(((Ints)subnormal & is_subnormal) | ((Ints)normal & ~is_subnormal));
 }
 
+// The values of W codes, two in a byte.
 template <std::size_t W>
-[[gnu::always_inline]] inline void dequantize_blocks(const DequantizeTask& task) {
-  using Float = typename Lanes<W>::Float;
+[[gnu::always_inline]] inline void decode_values(const std::uint8_t* packed,
+                                                 typename Lanes<W>::Float& values) {
   using Ints = typename Lanes<W>::Ints;
   using Pairs = typename Lanes<W>::Pairs;
+  typename Lanes<W>::PairBytes bytes;
+  load(bytes, packed);
+  const Pairs pairs = __builtin_convertvector(bytes, Pairs);
+  const Ints codes = (Ints)((pairs & 0xf) | ((pairs << 28) & (std::uint64_t{0xf} << 32)));
+  typename Lanes<W>::Float magnitudes;
+  decode_magnitudes<W>(codes & 7, magnitudes);
+  values = (typename Lanes<W>::Float)((Ints)magnitudes | ((codes & 8) << 28));
+}
+
+template <std::size_t W>
+[[gnu::always_inline]] inline void dequantize_blocks(const DequantizeTask& task) {
   for (std::size_t block = 0; block < task.num_blocks; ++block) {
     const float scale = decode_e8m0(task.scales[block]);
     for (std::size_t v = 0; v < kBlockVectors<W>; ++v) {
-      typename Lanes<W>::PairBytes bytes;
-      load(bytes, task.packed + block * 16 + v * (W / 2));
-      const Pairs pairs = __builtin_convertvector(bytes, Pairs);
-      const Ints codes = (Ints)((pairs & 0xf) | ((pairs << 28) & (std::uint64_t{0xf} << 32)));
-      Float magnitudes;
-      decode_magnitudes<W>(codes & 7, magnitudes);
-      const Float signed_values = (Float)((Ints)magnitudes | ((codes & 8) << 28));
-      store(task.values + block * kMxBlock + v * W, signed_values * scale);
+      typename Lanes<W>::Float values;
+      decode_values<W>(task.packed + block * 16 + v * (W / 2), values);
+      store(task.values + block * kMxBlock + v * W, values * scale);
     }
   }
 }

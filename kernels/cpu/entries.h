@@ -169,6 +169,23 @@ struct NibbleRowUnpackTask {
   bool is_offset;
 };
 
+// Pairs of NVFP4 blocks: 32 floats, 16 bytes of codes, two scale bytes each.
+struct Nvfp4QuantizeTask {
+  const float* values;
+  const std::uint8_t* scales;
+  const float* divisors;  // of each of the 256 scale bytes; infinity for 0
+  std::uint8_t* packed;
+  std::size_t num_pairs;
+};
+
+struct Nvfp4DequantizeTask {
+  const std::uint8_t* packed;
+  const std::uint8_t* scales;
+  const float* factors;  // of each of the 256 scale bytes
+  float* values;
+  std::size_t num_pairs;
+};
+
 struct Entries {
   void (*mx_quantize)(const QuantizeTask&);
   void (*mx_dequantize)(const DequantizeTask&);
@@ -187,6 +204,8 @@ struct Entries {
   void (*unpack_nibbles)(const NibbleUnpackTask&);
   void (*pack_nibble_rows)(const NibbleRowPackTask&);
   void (*unpack_nibble_rows)(const NibbleRowUnpackTask&);
+  void (*nvfp4_quantize)(const Nvfp4QuantizeTask&);
+  bool (*nvfp4_dequantize)(const Nvfp4DequantizeTask&);  // whether all are finite
 };
 
 extern const Entries kPlainEntries;

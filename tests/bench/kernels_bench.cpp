@@ -15,6 +15,7 @@
 #include "kernels/int4.h"
 #include "kernels/int4_pack.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 #include "kernels/scale.h"
 
 namespace quantmill {
@@ -24,6 +25,7 @@ namespace {
 constexpr std::size_t kRows = 256;
 constexpr std::size_t kCols = 5120;
 constexpr std::size_t kCandidates = 11;
+constexpr GlobalScale kGlobal{2688 / 0.1F, GlobalScaleUse::kDivides};
 constexpr BlockGrid kTiles{.rows = 128, .cols = 128};
 constexpr IntSpec kInt4{.bits = 4, .group = 128, .is_symmetric = false};
 
@@ -37,6 +39,7 @@ struct Data {
   std::vector<std::uint8_t> scales;
   std::vector<std::uint8_t> codes;  // one a byte
   std::vector<float> block_scales;  // of blocks of 128 x 128
+  std::vector<std::uint8_t> nvfp4_scales;
   std::vector<std::int8_t> integers;
   std::vector<float> group_scales;  // of groups of 128
   std::vector<std::int8_t> zero_points;
@@ -51,6 +54,7 @@ struct Data {
         scales(kRows * kCols / kMxBlock),
         codes(kRows * kCols),
         block_scales(kRows / 128 * (kCols / 128)),
+        nvfp4_scales(kRows * kCols / kNvfp4Block),
         integers(kRows * kCols),
         group_scales(kRows * kCols / 128),
         zero_points(kRows * kCols / 128) {
@@ -71,6 +75,7 @@ struct Data {
       scale = fp8_scale(scale, DType::kF32);
     }
     fp8_quantize(context, matrix(), block_matrix(), kTiles, codes);
+    nvfp4_block_scales(context, matrix(), kGlobal, nvfp4_scales);
     int_scales(context, kInt4, matrix(), 1, group_matrix(), zero_points);
     int_quantize(context, kInt4, matrix(), group_matrix(), zero_points, integers);
   }
@@ -96,6 +101,18 @@ void encode(const Context& context, Data& data) {
 
 void quantize(const Context& context, Data& data) {
   mx_quantize(context, {}, data.matrix(), data.packed, data.scales);
+}
+
+template <ElementFormat Element>
+void quantize_other(const Context& context, Data& data) {
+  const std::span packed = std::span(data.codes).first(kRows * mx_packed_bytes(Element, kCols));
+  mx_quantize(context, {Element, ScaleRule::kEven}, data.matrix(), packed, data.scales);
+}
+
+template <ElementFormat Element>
+void dequantize_other(const Context& context, Data& data) {
+  const std::span packed = std::span(data.codes).first(kRows * mx_packed_bytes(Element, kCols));
+  mx_dequantize(context, Element, packed, data.scales, data.other_matrix());
 }
 
 // What the job does to a tensor without a fold, in pieces that stay in the cache.
@@ -140,6 +157,18 @@ void quantize_fp8(const Context& context, Data& data) {
 
 void dequantize_fp8(const Context& context, Data& data) {
   fp8_dequantize(context, data.codes, data.block_matrix(), kTiles, data.other_matrix());
+}
+
+void scales_of_nvfp4(const Context& context, Data& data) {
+  nvfp4_block_scales(context, data.matrix(), kGlobal, data.nvfp4_scales);
+}
+
+void quantize_nvfp4(const Context& context, Data& data) {
+  nvfp4_quantize(context, data.matrix(), data.nvfp4_scales, kGlobal, data.packed);
+}
+
+void dequantize_nvfp4(const Context& context, Data& data) {
+  nvfp4_dequantize(context, data.packed, data.nvfp4_scales, kGlobal, data.other_matrix());
 }
 
 void scales_of_integers(const Context& context, Data& data) {
@@ -203,9 +232,18 @@ constexpr Kernel kKernels[] = {{"decode_bf16", decode, 1},
                                {"mx_quantize", quantize, 1},
                                {"decode_bf16+mx_quantize", decode_and_quantize, 1},
                                {"mx_dequantize", dequantize, 1},
+                               {"mx_quantize/e2m3", quantize_other<ElementFormat::kE2m3>, 1},
+                               {"mx_quantize/e3m2", quantize_other<ElementFormat::kE3m2>, 1},
+                               {"mx_quantize/e4m3", quantize_other<ElementFormat::kE4m3>, 1},
+                               {"mx_dequantize/e2m3", dequantize_other<ElementFormat::kE2m3>, 1},
+                               {"mx_dequantize/e3m2", dequantize_other<ElementFormat::kE3m2>, 1},
+                               {"mx_dequantize/e4m3", dequantize_other<ElementFormat::kE4m3>, 1},
                                {"block_amax", largest_magnitudes, 1},
                                {"fp8_quantize", quantize_fp8, 1},
                                {"fp8_dequantize", dequantize_fp8, 1},
+                               {"nvfp4_block_scales", scales_of_nvfp4, 1},
+                               {"nvfp4_quantize", quantize_nvfp4, 1},
+                               {"nvfp4_dequantize", dequantize_nvfp4, 1},
                                {"int_scales", scales_of_integers, 1},
                                {"int_quantize", quantize_integers, 1},
                                {"int_dequantize", dequantize_integers, 1},

@@ -159,6 +159,30 @@ TEST(WideBody, IntegersAsTheReference) {
   EXPECT_TRUE(same_bytes(back, want_back));
 }
 
+TEST(WideBody, Nvfp4AsTheReference) {
+  const std::vector<float> from = values();
+  const GlobalScale global{3, GlobalScaleUse::kDivides};
+  std::vector<float> factors(256);
+  for (std::size_t byte = 0; byte < factors.size(); ++byte) {
+    factors[byte] = nvfp4_factor(static_cast<std::uint8_t>(byte), global);
+  }
+  std::vector<std::uint8_t> scales(kValues / 16);
+  for (std::size_t block = 0; block < scales.size(); ++block) {
+    scales[block] = static_cast<std::uint8_t>(block % 0x7e + 1);
+  }
+  std::vector<std::uint8_t> packed(kValues / 2);
+  std::vector<std::uint8_t> want_packed(kValues / 2);
+  kWide.nvfp4_quantize({from.data(), scales.data(), factors.data(), packed.data(), kBlocks});
+  reference::nvfp4_quantize({from.data(), 1, kValues}, scales, global, want_packed);
+  EXPECT_EQ(packed, want_packed);
+  std::vector<float> back(kValues);
+  std::vector<float> want_back(kValues);
+  EXPECT_TRUE(
+      kWide.nvfp4_dequantize({packed.data(), scales.data(), factors.data(), back.data(), kBlocks}));
+  reference::nvfp4_dequantize(packed, scales, global, {want_back.data(), 1, kValues});
+  EXPECT_TRUE(same_bytes(back, want_back));
+}
+
 TEST(WideBody, AddsErrorsAsTheReference) {
   const std::vector<float> want = values();
   std::vector<float> got(want);
