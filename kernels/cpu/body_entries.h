@@ -15,7 +15,7 @@ namespace {
 template <std::size_t W>
 constexpr Entries make_entries() {
   return {quantize_blocks_any<W>,
-          dequantize_blocks<W>,
+          dequantize_blocks_any<W>,
           add_segment_any<W>,
           scale_rows,
           add_row<W>,

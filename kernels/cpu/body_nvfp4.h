@@ -3,10 +3,10 @@
 // Private to kernels/cpu, included by isa_*.cpp only: NVFP4 in pairs of blocks, which are as many
 // elements as a block of MXFP4.
 
-#include "kernels/cpu/body_mx.h"
-#include "kernels/cpu/e2m1.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/mx_block.h"
 
 namespace quantmill::cpu {
 namespace {
@@ -23,17 +23,18 @@ template <std::size_t W>
   using Ints = typename Lanes<W>::Ints;
   constexpr std::size_t kVectors = kBlockVectors<W>;
   for (std::size_t pair = 0; pair < task.num_pairs; ++pair) {
-    typename Lanes<W>::Pairs codes[kVectors];
+    Ints codes[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) {
       const float divisor = task.divisors[task.scales[2 * pair + block_of_vector<W>(v)]];
       Ints bits;
       load(bits, task.values + pair * kMxBlock + v * W);
       const Float magnitudes = (Float)(bits & 0x7fffffff);
-      RoundedE2m1<W> rounded;
-      round_e2m1<W, false>(magnitudes / divisor, rounded);
-      codes[v] = (typename Lanes<W>::Pairs)(rounded.code | ((bits >> 28) & 8));
+      Rounded<W> rounded;
+      round_element<W, ElementFormat::kE2m1, false>(magnitudes / divisor, rounded);
+      place_signs<W, ElementFormat::kE2m1>(bits, codes[v]);
+      codes[v] |= rounded.code;
     }
-    pack_block<W>(codes, task.packed + pair * 16, std::make_index_sequence<16>());
+    pack_block<W, ElementFormat::kE2m1>(codes, task.packed + pair * 16);
   }
 }
 
@@ -47,7 +48,7 @@ template <std::size_t W>
     for (std::size_t v = 0; v < kBlockVectors<W>; ++v) {
       const float factor = task.factors[task.scales[2 * pair + block_of_vector<W>(v)]];
       Float values;
-      decode_values<W>(task.packed + pair * 16 + v * (W / 2), values);
+      decode_values<W, ElementFormat::kE2m1>(task.packed + pair * 16, v, values);
       const Float products = values * factor;
       store(task.values + pair * kMxBlock + v * W, products);
       const Ints exponents = (Ints)products & 0x7f800000;

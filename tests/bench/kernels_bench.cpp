@@ -205,11 +205,11 @@ void transpose_integers(const Context& /*context*/, Data& data) {
                   {reinterpret_cast<std::int8_t*>(data.codes.data()), data.codes.size()});
 }
 
-template <TieRule Ties>
+template <ElementFormat Element, TieRule Ties>
 void error_curve(const Context& context, Data& data) {
   std::vector<double> sums(kCandidates);
   mx_error_curve(context,
-                 {ElementFormat::kE2m1, ScaleRule::kEven, Ties},
+                 {Element, ScaleRule::kEven, Ties},
                  data.matrix(),
                  data.first_candidate(),
                  {data.candidates.data(), kCandidates, kCols},
@@ -227,36 +227,38 @@ struct Kernel {
   std::size_t items_per_weight;
 };
 
-constexpr Kernel kKernels[] = {{"decode_bf16", decode, 1},
-                               {"encode_bf16", encode, 1},
-                               {"mx_quantize", quantize, 1},
-                               {"decode_bf16+mx_quantize", decode_and_quantize, 1},
-                               {"mx_dequantize", dequantize, 1},
-                               {"mx_quantize/e2m3", quantize_other<ElementFormat::kE2m3>, 1},
-                               {"mx_quantize/e3m2", quantize_other<ElementFormat::kE3m2>, 1},
-                               {"mx_quantize/e4m3", quantize_other<ElementFormat::kE4m3>, 1},
-                               {"mx_dequantize/e2m3", dequantize_other<ElementFormat::kE2m3>, 1},
-                               {"mx_dequantize/e3m2", dequantize_other<ElementFormat::kE3m2>, 1},
-                               {"mx_dequantize/e4m3", dequantize_other<ElementFormat::kE4m3>, 1},
-                               {"block_amax", largest_magnitudes, 1},
-                               {"fp8_quantize", quantize_fp8, 1},
-                               {"fp8_dequantize", dequantize_fp8, 1},
-                               {"nvfp4_block_scales", scales_of_nvfp4, 1},
-                               {"nvfp4_quantize", quantize_nvfp4, 1},
-                               {"nvfp4_dequantize", dequantize_nvfp4, 1},
-                               {"int_scales", scales_of_integers, 1},
-                               {"int_quantize", quantize_integers, 1},
-                               {"int_dequantize", dequantize_integers, 1},
-                               {"int_pack", pack_integers<NibbleOrder::kSequential>, 1},
-                               {"int_pack/awq", pack_integers<NibbleOrder::kAwq>, 1},
-                               {"int_unpack", unpack_integers<NibbleOrder::kSequential>, 1},
-                               {"int_unpack/awq", unpack_integers<NibbleOrder::kAwq>, 1},
-                               {"int_unpack_rows", unpack_integer_rows, 1},
-                               {"transpose_codes", transpose_integers, 1},
-                               {"scale_matrix", scale, 1},
-                               {"add_errors", compare, 1},
-                               {"mx_error_curve", error_curve<TieRule::kEven>, kCandidates},
-                               {"mx_error_curve/seed", error_curve<TieRule::kSeed>, kCandidates}};
+constexpr Kernel kKernels[] = {
+    {"decode_bf16", decode, 1},
+    {"encode_bf16", encode, 1},
+    {"mx_quantize", quantize, 1},
+    {"decode_bf16+mx_quantize", decode_and_quantize, 1},
+    {"mx_dequantize", dequantize, 1},
+    {"mx_quantize/e2m3", quantize_other<ElementFormat::kE2m3>, 1},
+    {"mx_quantize/e3m2", quantize_other<ElementFormat::kE3m2>, 1},
+    {"mx_quantize/e4m3", quantize_other<ElementFormat::kE4m3>, 1},
+    {"mx_dequantize/e2m3", dequantize_other<ElementFormat::kE2m3>, 1},
+    {"mx_dequantize/e3m2", dequantize_other<ElementFormat::kE3m2>, 1},
+    {"mx_dequantize/e4m3", dequantize_other<ElementFormat::kE4m3>, 1},
+    {"block_amax", largest_magnitudes, 1},
+    {"fp8_quantize", quantize_fp8, 1},
+    {"fp8_dequantize", dequantize_fp8, 1},
+    {"nvfp4_block_scales", scales_of_nvfp4, 1},
+    {"nvfp4_quantize", quantize_nvfp4, 1},
+    {"nvfp4_dequantize", dequantize_nvfp4, 1},
+    {"int_scales", scales_of_integers, 1},
+    {"int_quantize", quantize_integers, 1},
+    {"int_dequantize", dequantize_integers, 1},
+    {"int_pack", pack_integers<NibbleOrder::kSequential>, 1},
+    {"int_pack/awq", pack_integers<NibbleOrder::kAwq>, 1},
+    {"int_unpack", unpack_integers<NibbleOrder::kSequential>, 1},
+    {"int_unpack/awq", unpack_integers<NibbleOrder::kAwq>, 1},
+    {"int_unpack_rows", unpack_integer_rows, 1},
+    {"transpose_codes", transpose_integers, 1},
+    {"scale_matrix", scale, 1},
+    {"add_errors", compare, 1},
+    {"mx_error_curve", error_curve<ElementFormat::kE2m1, TieRule::kEven>, kCandidates},
+    {"mx_error_curve/seed", error_curve<ElementFormat::kE2m1, TieRule::kSeed>, kCandidates},
+    {"mx_error_curve/e2m3", error_curve<ElementFormat::kE2m3, TieRule::kEven>, kCandidates}};
 
 void register_kernel(const Kernel& kernel,
                      const Context& context,
