@@ -16,6 +16,7 @@
 #include "kernels/int4_pack.h"
 #include "kernels/matrix.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 #include "kernels/scale.h"
 
 namespace quantmill::reference {
@@ -85,6 +86,17 @@ void int_unpack_rows(const IntPacking& packing,
                      std::size_t rows,
                      std::size_t cols,
                      std::span<std::int8_t> codes);
+void nvfp4_block_scales(ConstFloatMatrix values,
+                        GlobalScale global,
+                        std::span<std::uint8_t> scales);
+void nvfp4_quantize(ConstFloatMatrix values,
+                    std::span<const std::uint8_t> scales,
+                    GlobalScale global,
+                    std::span<std::uint8_t> packed);
+std::optional<MatrixPosition> nvfp4_dequantize(std::span<const std::uint8_t> packed,
+                                               std::span<const std::uint8_t> scales,
+                                               GlobalScale global,
+                                               FloatMatrix values);
 
 }  // namespace quantmill::reference
 
@@ -169,5 +181,19 @@ void int_unpack_rows(Isa isa,
                      std::size_t rows,
                      std::size_t cols,
                      std::span<std::int8_t> codes);
+void nvfp4_block_scales(Isa isa,
+                        ConstFloatMatrix values,
+                        GlobalScale global,
+                        std::span<std::uint8_t> scales);
+void nvfp4_quantize(Isa isa,
+                    ConstFloatMatrix values,
+                    std::span<const std::uint8_t> scales,
+                    GlobalScale global,
+                    std::span<std::uint8_t> packed);
+std::optional<MatrixPosition> nvfp4_dequantize(Isa isa,
+                                               std::span<const std::uint8_t> packed,
+                                               std::span<const std::uint8_t> scales,
+                                               GlobalScale global,
+                                               FloatMatrix values);
 
 }  // namespace quantmill::cpu

@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t kTileRows = 4;
 constexpr std::size_t kTileCols = 512;
 
-bool is_fast(ElementFormat element) {
-  return element == ElementFormat::kE2m1;
-}
-
 }  // namespace
 
 const Entries& entries(Isa isa) {
@@ -74,15 +70,13 @@ void mx_quantize(Isa isa,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
                  std::span<std::uint8_t> scales) {
-  if (!is_fast(spec.element)) {
-    return reference::mx_quantize(spec, values, packed, scales);
-  }
   entries(isa).mx_quantize({values.data,
                             packed.data(),
                             scales.data(),
                             scales.size(),
                             mx_scale_carry(spec.scale_rule, spec.element),
-                            spec.ties == TieRule::kSeed});
+                            spec.ties == TieRule::kSeed,
+                            spec.element});
 }
 
 void mx_dequantize(Isa isa,
@@ -90,10 +84,7 @@ void mx_dequantize(Isa isa,
                    std::span<const std::uint8_t> packed,
                    std::span<const std::uint8_t> scales,
                    FloatMatrix values) {
-  if (!is_fast(element)) {
-    return reference::mx_dequantize(element, packed, scales, values);
-  }
-  entries(isa).mx_dequantize({packed.data(), scales.data(), values.data, scales.size()});
+  entries(isa).mx_dequantize({packed.data(), scales.data(), values.data, scales.size(), element});
 }
 
 void mx_error_curve(Isa isa,
@@ -102,9 +93,6 @@ void mx_error_curve(Isa isa,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
                     std::span<double> sums) {
-  if (!is_fast(spec.element)) {
-    return reference::mx_error_curve(spec, values, importance, candidates, sums);
-  }
   const auto add_curve = entries(isa).add_curve;
   const std::uint32_t carry = mx_scale_carry(spec.scale_rule, spec.element);
   std::vector<float> inverses(candidates.rows * candidates.cols);
@@ -127,7 +115,8 @@ void mx_error_curve(Isa isa,
                      num_cols,
                      carry,
                      spec.ties == TieRule::kSeed,
-                     lanes[r * sums.size() + candidate].data()});
+                     lanes[r * sums.size() + candidate].data(),
+                     spec.element});
         }
       }
     }

@@ -7,6 +7,7 @@
 #include "kernels/cpu/body_int.h"
 #include "kernels/cpu/body_int_pack.h"
 #include "kernels/cpu/body_mx.h"
+#include "kernels/cpu/body_nvfp4.h"
 
 namespace quantmill::cpu {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 template <std::size_t W>
 constexpr Entries make_entries() {
   return {quantize_blocks_any<W>,
-          dequantize_blocks<W>,
+          dequantize_blocks_any<W>,
           add_segment_any<W>,
           scale_rows,
           add_row<W>,
@@ -29,7 +30,9 @@ constexpr Entries make_entries() {
           pack_words_any,
           unpack_words_any,
           pack_word_row,
-          unpack_word_row};
+          unpack_word_row,
+          nvfp4_quantize_pairs<W>,
+          nvfp4_dequantize_pairs<W>};
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 // Private to kernels/cpu, included by isa_*.cpp only.
 
-#include "kernels/cpu/e4m3.h"
+#include "kernels/codec.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/entries.h"
+#include "kernels/cpu/lanes.h"
 
 namespace quantmill::cpu {
 namespace {
@@ -29,7 +31,7 @@ template <std::size_t W>
   Ints wide;
   widen_bytes<W>(bytes, wide);
   Ints bits;
-  e4m3_to_bits<W>(wide, bits);
+  decode_codes<W, ElementFormat::kE4m3>(wide, bits);
   const Float products = (Float)bits * scale;
   store_some(values, products, count);
   const Ints exponents = (Ints)products & 0x7f800000;
@@ -61,13 +63,17 @@ template <std::size_t W>
                                                     float scale,
                                                     std::uint8_t* codes,
                                                     std::size_t count) {
+  using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
-  typename Lanes<W>::Float lanes = {};
+  Float lanes = {};
   load_some(lanes, values, count);
-  Ints rounded;
-  bits_to_e4m3<W>((Ints)(lanes / scale), rounded);
+  const Ints quotients = (Ints)(lanes / scale);
+  Rounded<W> rounded;
+  round_element<W, ElementFormat::kE4m3, false>((Float)(quotients & 0x7fffffff), rounded);
+  Ints signs;
+  place_signs<W, ElementFormat::kE4m3>(quotients, signs);
   typename Lanes<W>::Bytes bytes;
-  narrow_to_bytes<W>(rounded, bytes);
+  narrow_to_bytes<W>(rounded.code | signs, bytes);
   store_some(codes, bytes, count);
 }
 

@@ -2,36 +2,15 @@
 
 // Private to kernels/cpu, included by isa_*.cpp only.
 
-#include "kernels/cpu/e2m1.h"
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/mx_block.h"
 
 namespace quantmill::cpu {
 namespace {
 
-// Gathers 4-bit codes with sign into 16 bytes. `codes` holds two codes in each 64-bit lane; lane k
-// of vector v becomes byte (W/2) * v + k.
-template <std::size_t W, std::size_t... I>
-[[gnu::always_inline]] inline void pack_block(
-    const typename Lanes<W>::Pairs (&codes)[kBlockVectors<W>],
-    std::uint8_t* packed,
-    std::index_sequence<I...> /*bytes*/) {
-  using Pairs = typename Lanes<W>::Pairs;
-  using PackedPairs = typename Lanes<W>::PackedPairs;
-  Pairs gathered = {};
-  for (std::size_t v = 0; v < kBlockVectors<W>; ++v) {
-    gathered |= ((codes[v] | (codes[v] >> 28)) & 0xff) << (8 * v);
-  }
-  const PackedPairs narrow = __builtin_convertvector(gathered, PackedPairs);
-  const Bytes16 bytes = (Bytes16)narrow;
-  constexpr std::size_t kVectors = kBlockVectors<W>;
-  constexpr std::size_t kPairs = W / 2;
-  const Bytes16 ordered =
-      __builtin_shufflevector(bytes, bytes, ((I % kPairs) * kVectors + I / kPairs)...);
-  store(packed, ordered);
-}
-
-template <std::size_t W, bool IsSeed>
+template <std::size_t W, ElementFormat F, bool IsSeed>
 [[gnu::always_inline]] inline void quantize_blocks(const QuantizeTask& task) {
   using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
@@ -43,69 +22,45 @@ template <std::size_t W, bool IsSeed>
       Ints bits;
       load(bits, task.values + block * kMxBlock + v * W);
       magnitudes[v] = (Float)(bits & 0x7fffffff);
-      signs[v] = (bits >> 28) & 8;
+      place_signs<W, F>(bits, signs[v]);
     }
     Ints amax;
     block_amax<W>(magnitudes, amax);
     Ints bytes;
-    block_scale_bytes<W>(amax, task.carry, bytes);
+    block_scale_bytes<W, F>(amax, task.carry, bytes);
     Float reciprocals;
     scale_reciprocals<W>(bytes, reciprocals);
     task.scales[block] = amax[0] == 0 ? kZeroBlockScale : static_cast<std::uint8_t>(bytes[0]);
-    typename Lanes<W>::Pairs codes[kVectors];
+    Ints codes[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) {
-      RoundedE2m1<W> rounded;
-      round_e2m1<W, IsSeed>(magnitudes[v] * reciprocals, rounded);
-      codes[v] = (typename Lanes<W>::Pairs)(rounded.code | signs[v]);
+      Rounded<W> rounded;
+      round_element<W, F, IsSeed>(magnitudes[v] * reciprocals, rounded);
+      codes[v] = rounded.code | signs[v];
     }
-    pack_block<W>(codes, task.packed + block * 16, std::make_index_sequence<16>());
+    pack_block<W, F>(codes, task.packed + block * mx_packed_bytes(F, kMxBlock));
   }
 }
 
-template <std::size_t W>
-[[gnu::always_inline]] inline void quantize_blocks_any(const QuantizeTask& task) {
-  if (task.is_seed) {
-    quantize_blocks<W, true>(task);
-  } else {
-    quantize_blocks<W, false>(task);
-  }
-}
-
-// The magnitudes of codes 0 to 7: from code 2 on, the code's bits are a float's exponent and first
-// mantissa bit; below, the same with the implied one taken away.
-template <std::size_t W>
-[[gnu::always_inline]] inline void decode_magnitudes(const typename Lanes<W>::Ints& codes,
-                                                     typename Lanes<W>::Float& magnitudes) {
-  using Float = typename Lanes<W>::Float;
-  using Ints = typename Lanes<W>::Ints;
-  const Float normal = (Float)((codes << 22) + (126 << 23));
-  const Float subnormal = (Float)((codes << 22) + (127 << 23)) - 1.0F;
-  const Ints is_subnormal = codes < 2;
-  magnitudes = (Float)(((Ints)subnormal & is_subnormal) | ((Ints)normal & ~is_subnormal));
-}
-
-template <std::size_t W>
+template <std::size_t W, ElementFormat F>
 [[gnu::always_inline]] inline void dequantize_blocks(const DequantizeTask& task) {
-  using Float = typename Lanes<W>::Float;
-  using Ints = typename Lanes<W>::Ints;
-  using Pairs = typename Lanes<W>::Pairs;
   for (std::size_t block = 0; block < task.num_blocks; ++block) {
     const float scale = decode_e8m0(task.scales[block]);
+    const std::uint8_t* codes = task.packed + block * mx_packed_bytes(F, kMxBlock);
+    std::uint8_t bytes[kMxBlock];
+    if constexpr (element_bits(F) == 6) {
+      unpack_sextets(codes, bytes);
+      codes = bytes;
+    }
     for (std::size_t v = 0; v < kBlockVectors<W>; ++v) {
-      typename Lanes<W>::PairBytes bytes;
-      load(bytes, task.packed + block * 16 + v * (W / 2));
-      const Pairs pairs = __builtin_convertvector(bytes, Pairs);
-      const Ints codes = (Ints)((pairs & 0xf) | ((pairs << 28) & (std::uint64_t{0xf} << 32)));
-      Float magnitudes;
-      decode_magnitudes<W>(codes & 7, magnitudes);
-      const Float signed_values = (Float)((Ints)magnitudes | ((codes & 8) << 28));
-      store(task.values + block * kMxBlock + v * W, signed_values * scale);
+      typename Lanes<W>::Float values;
+      decode_values<W, F>(codes, v, values);
+      store(task.values + block * kMxBlock + v * W, values * scale);
     }
   }
 }
 
 // Signs are left out: rounding, and so the error's magnitude, is the same for -x.
-template <std::size_t W, bool IsSeed>
+template <std::size_t W, ElementFormat F, bool IsSeed>
 [[gnu::always_inline]] inline void add_segment(const CurveTask& task) {
   using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
@@ -129,7 +84,7 @@ template <std::size_t W, bool IsSeed>
     Ints amax;
     block_amax<W>(scaled, amax);
     Ints bytes;
-    block_scale_bytes<W>(amax, task.carry, bytes);
+    block_scale_bytes<W, F>(amax, task.carry, bytes);
     Float reciprocals;
     Float scales;
     scale_reciprocals<W>(bytes, reciprocals);
@@ -140,8 +95,8 @@ template <std::size_t W, bool IsSeed>
       Float importance;
       load(inverse, task.inverse + begin + v * W);
       load(importance, task.importance + begin + v * W);
-      RoundedE2m1<W> rounded;
-      round_e2m1<W, IsSeed>(scaled[v] * reciprocals, rounded);
+      Rounded<W> rounded;
+      round_element<W, F, IsSeed>(scaled[v] * reciprocals, rounded);
       const Float error = (rounded.magnitude * scales * inverse - magnitudes[v]) * importance;
       squares[v] = error * error;
     }
@@ -158,13 +113,42 @@ template <std::size_t W, bool IsSeed>
   }
 }
 
+// Calls body.operator()<format>() for the format that a task names.
+template <typename Body>
+[[gnu::always_inline]] inline void for_element(ElementFormat element, Body body) {
+  switch (element) {
+    case ElementFormat::kE2m1:
+      return body.template operator()<ElementFormat::kE2m1>();
+    case ElementFormat::kE2m3:
+      return body.template operator()<ElementFormat::kE2m3>();
+    case ElementFormat::kE3m2:
+      return body.template operator()<ElementFormat::kE3m2>();
+    case ElementFormat::kE4m3:
+      return body.template operator()<ElementFormat::kE4m3>();
+    case ElementFormat::kE5m2:
+      return body.template operator()<ElementFormat::kE5m2>();
+  }
+}
+
+template <std::size_t W>
+[[gnu::always_inline]] inline void quantize_blocks_any(const QuantizeTask& task) {
+  if (task.is_seed) {
+    return quantize_blocks<W, ElementFormat::kE2m1, true>(task);
+  }
+  for_element(task.element, [&]<ElementFormat F>() { quantize_blocks<W, F, false>(task); });
+}
+
+template <std::size_t W>
+[[gnu::always_inline]] inline void dequantize_blocks_any(const DequantizeTask& task) {
+  for_element(task.element, [&]<ElementFormat F>() { dequantize_blocks<W, F>(task); });
+}
+
 template <std::size_t W>
 [[gnu::always_inline]] inline void add_segment_any(const CurveTask& task) {
   if (task.is_seed) {
-    add_segment<W, true>(task);
-  } else {
-    add_segment<W, false>(task);
+    return add_segment<W, ElementFormat::kE2m1, true>(task);
   }
+  for_element(task.element, [&]<ElementFormat F>() { add_segment<W, F, false>(task); });
 }
 
 }  // namespace

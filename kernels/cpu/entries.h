@@ -8,11 +8,12 @@
 #include <cstdint>
 
 #include "device/context.h"
+#include "kernels/codec.h"
 #include "kernels/lane_sums.h"
 
 namespace quantmill::cpu {
 
-// MXFP4 blocks one after the other: 32 floats, 16 bytes of codes, one scale byte each.
+// MX blocks one after the other: 32 floats, mx_packed_bytes of codes, one scale byte each.
 struct QuantizeTask {
   const float* values;
   std::uint8_t* packed;
@@ -20,6 +21,7 @@ struct QuantizeTask {
   std::size_t num_blocks;
   std::uint32_t carry;  // mx_scale_carry
   bool is_seed;         // TieRule::kSeed
+  ElementFormat element;
 };
 
 struct DequantizeTask {
@@ -27,6 +29,7 @@ struct DequantizeTask {
   const std::uint8_t* scales;
   float* values;
   std::size_t num_blocks;
+  ElementFormat element;
 };
 
 // A part of one row (whole blocks), and one candidate there.
@@ -39,6 +42,7 @@ struct CurveTask {
   std::uint32_t carry;
   bool is_seed;
   double* lanes;  // kSumLanes sums to add to
+  ElementFormat element;
 };
 
 // Null factors or divisors leave that side as it is.
@@ -169,6 +173,23 @@ struct NibbleRowUnpackTask {
   bool is_offset;
 };
 
+// Pairs of NVFP4 blocks: 32 floats, 16 bytes of codes, two scale bytes each.
+struct Nvfp4QuantizeTask {
+  const float* values;
+  const std::uint8_t* scales;
+  const float* divisors;  // of each of the 256 scale bytes; infinity for 0
+  std::uint8_t* packed;
+  std::size_t num_pairs;
+};
+
+struct Nvfp4DequantizeTask {
+  const std::uint8_t* packed;
+  const std::uint8_t* scales;
+  const float* factors;  // of each of the 256 scale bytes
+  float* values;
+  std::size_t num_pairs;
+};
+
 struct Entries {
   void (*mx_quantize)(const QuantizeTask&);
   void (*mx_dequantize)(const DequantizeTask&);
@@ -187,6 +208,8 @@ struct Entries {
   void (*unpack_nibbles)(const NibbleUnpackTask&);
   void (*pack_nibble_rows)(const NibbleRowPackTask&);
   void (*unpack_nibble_rows)(const NibbleRowUnpackTask&);
+  void (*nvfp4_quantize)(const Nvfp4QuantizeTask&);
+  bool (*nvfp4_dequantize)(const Nvfp4DequantizeTask&);  // whether all are finite
 };
 
 extern const Entries kPlainEntries;

@@ -15,6 +15,7 @@
 #include "kernels/int4.h"
 #include "kernels/int4_pack.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 #include "kernels/scale.h"
 
 namespace quantmill {
@@ -24,6 +25,7 @@ namespace {
 constexpr std::size_t kRows = 256;
 constexpr std::size_t kCols = 5120;
 constexpr std::size_t kCandidates = 11;
+constexpr GlobalScale kGlobal{2688 / 0.1F, GlobalScaleUse::kDivides};
 constexpr BlockGrid kTiles{.rows = 128, .cols = 128};
 constexpr IntSpec kInt4{.bits = 4, .group = 128, .is_symmetric = false};
 
@@ -37,6 +39,7 @@ struct Data {
   std::vector<std::uint8_t> scales;
   std::vector<std::uint8_t> codes;  // one a byte
   std::vector<float> block_scales;  // of blocks of 128 x 128
+  std::vector<std::uint8_t> nvfp4_scales;
   std::vector<std::int8_t> integers;
   std::vector<float> group_scales;  // of groups of 128
   std::vector<std::int8_t> zero_points;
@@ -51,6 +54,7 @@ struct Data {
         scales(kRows * kCols / kMxBlock),
         codes(kRows * kCols),
         block_scales(kRows / 128 * (kCols / 128)),
+        nvfp4_scales(kRows * kCols / kNvfp4Block),
         integers(kRows * kCols),
         group_scales(kRows * kCols / 128),
         zero_points(kRows * kCols / 128) {
@@ -71,6 +75,7 @@ struct Data {
       scale = fp8_scale(scale, DType::kF32);
     }
     fp8_quantize(context, matrix(), block_matrix(), kTiles, codes);
+    nvfp4_block_scales(context, matrix(), kGlobal, nvfp4_scales);
     int_scales(context, kInt4, matrix(), 1, group_matrix(), zero_points);
     int_quantize(context, kInt4, matrix(), group_matrix(), zero_points, integers);
   }
@@ -96,6 +101,18 @@ void encode(const Context& context, Data& data) {
 
 void quantize(const Context& context, Data& data) {
   mx_quantize(context, {}, data.matrix(), data.packed, data.scales);
+}
+
+template <ElementFormat Element>
+void quantize_other(const Context& context, Data& data) {
+  const std::span packed = std::span(data.codes).first(kRows * mx_packed_bytes(Element, kCols));
+  mx_quantize(context, {Element, ScaleRule::kEven}, data.matrix(), packed, data.scales);
+}
+
+template <ElementFormat Element>
+void dequantize_other(const Context& context, Data& data) {
+  const std::span packed = std::span(data.codes).first(kRows * mx_packed_bytes(Element, kCols));
+  mx_dequantize(context, Element, packed, data.scales, data.other_matrix());
 }
 
 // What the job does to a tensor without a fold, in pieces that stay in the cache.
@@ -142,6 +159,18 @@ void dequantize_fp8(const Context& context, Data& data) {
   fp8_dequantize(context, data.codes, data.block_matrix(), kTiles, data.other_matrix());
 }
 
+void scales_of_nvfp4(const Context& context, Data& data) {
+  nvfp4_block_scales(context, data.matrix(), kGlobal, data.nvfp4_scales);
+}
+
+void quantize_nvfp4(const Context& context, Data& data) {
+  nvfp4_quantize(context, data.matrix(), data.nvfp4_scales, kGlobal, data.packed);
+}
+
+void dequantize_nvfp4(const Context& context, Data& data) {
+  nvfp4_dequantize(context, data.packed, data.nvfp4_scales, kGlobal, data.other_matrix());
+}
+
 void scales_of_integers(const Context& context, Data& data) {
   int_scales(context, kInt4, data.matrix(), 0.9F, data.group_matrix(), data.zero_points);
 }
@@ -176,11 +205,11 @@ void transpose_integers(const Context& /*context*/, Data& data) {
                   {reinterpret_cast<std::int8_t*>(data.codes.data()), data.codes.size()});
 }
 
-template <TieRule Ties>
+template <ElementFormat Element, TieRule Ties>
 void error_curve(const Context& context, Data& data) {
   std::vector<double> sums(kCandidates);
   mx_error_curve(context,
-                 {ElementFormat::kE2m1, ScaleRule::kEven, Ties},
+                 {Element, ScaleRule::kEven, Ties},
                  data.matrix(),
                  data.first_candidate(),
                  {data.candidates.data(), kCandidates, kCols},
@@ -198,27 +227,38 @@ struct Kernel {
   std::size_t items_per_weight;
 };
 
-constexpr Kernel kKernels[] = {{"decode_bf16", decode, 1},
-                               {"encode_bf16", encode, 1},
-                               {"mx_quantize", quantize, 1},
-                               {"decode_bf16+mx_quantize", decode_and_quantize, 1},
-                               {"mx_dequantize", dequantize, 1},
-                               {"block_amax", largest_magnitudes, 1},
-                               {"fp8_quantize", quantize_fp8, 1},
-                               {"fp8_dequantize", dequantize_fp8, 1},
-                               {"int_scales", scales_of_integers, 1},
-                               {"int_quantize", quantize_integers, 1},
-                               {"int_dequantize", dequantize_integers, 1},
-                               {"int_pack", pack_integers<NibbleOrder::kSequential>, 1},
-                               {"int_pack/awq", pack_integers<NibbleOrder::kAwq>, 1},
-                               {"int_unpack", unpack_integers<NibbleOrder::kSequential>, 1},
-                               {"int_unpack/awq", unpack_integers<NibbleOrder::kAwq>, 1},
-                               {"int_unpack_rows", unpack_integer_rows, 1},
-                               {"transpose_codes", transpose_integers, 1},
-                               {"scale_matrix", scale, 1},
-                               {"add_errors", compare, 1},
-                               {"mx_error_curve", error_curve<TieRule::kEven>, kCandidates},
-                               {"mx_error_curve/seed", error_curve<TieRule::kSeed>, kCandidates}};
+constexpr Kernel kKernels[] = {
+    {"decode_bf16", decode, 1},
+    {"encode_bf16", encode, 1},
+    {"mx_quantize", quantize, 1},
+    {"decode_bf16+mx_quantize", decode_and_quantize, 1},
+    {"mx_dequantize", dequantize, 1},
+    {"mx_quantize/e2m3", quantize_other<ElementFormat::kE2m3>, 1},
+    {"mx_quantize/e3m2", quantize_other<ElementFormat::kE3m2>, 1},
+    {"mx_quantize/e4m3", quantize_other<ElementFormat::kE4m3>, 1},
+    {"mx_dequantize/e2m3", dequantize_other<ElementFormat::kE2m3>, 1},
+    {"mx_dequantize/e3m2", dequantize_other<ElementFormat::kE3m2>, 1},
+    {"mx_dequantize/e4m3", dequantize_other<ElementFormat::kE4m3>, 1},
+    {"block_amax", largest_magnitudes, 1},
+    {"fp8_quantize", quantize_fp8, 1},
+    {"fp8_dequantize", dequantize_fp8, 1},
+    {"nvfp4_block_scales", scales_of_nvfp4, 1},
+    {"nvfp4_quantize", quantize_nvfp4, 1},
+    {"nvfp4_dequantize", dequantize_nvfp4, 1},
+    {"int_scales", scales_of_integers, 1},
+    {"int_quantize", quantize_integers, 1},
+    {"int_dequantize", dequantize_integers, 1},
+    {"int_pack", pack_integers<NibbleOrder::kSequential>, 1},
+    {"int_pack/awq", pack_integers<NibbleOrder::kAwq>, 1},
+    {"int_unpack", unpack_integers<NibbleOrder::kSequential>, 1},
+    {"int_unpack/awq", unpack_integers<NibbleOrder::kAwq>, 1},
+    {"int_unpack_rows", unpack_integer_rows, 1},
+    {"transpose_codes", transpose_integers, 1},
+    {"scale_matrix", scale, 1},
+    {"add_errors", compare, 1},
+    {"mx_error_curve", error_curve<ElementFormat::kE2m1, TieRule::kEven>, kCandidates},
+    {"mx_error_curve/seed", error_curve<ElementFormat::kE2m1, TieRule::kSeed>, kCandidates},
+    {"mx_error_curve/e2m3", error_curve<ElementFormat::kE2m3, TieRule::kEven>, kCandidates}};
 
 void register_kernel(const Kernel& kernel,
                      const Context& context,

@@ -30,6 +30,8 @@ using test::kSeed;
 using test::Matrix;
 
 constexpr Context kReference{Backend::kReference, Isa::kPlain};
+constexpr ElementFormat kOtherElements[] = {
+    ElementFormat::kE2m3, ElementFormat::kE3m2, ElementFormat::kE4m3, ElementFormat::kE5m2};
 constexpr std::size_t kRows[] = {0, 1, 3, 17};
 constexpr std::size_t kCols[] = {32, 64, 96, 160, 2048 + 32};
 
@@ -89,25 +91,55 @@ TEST_P(Backends, MxQuantizeE2m1GivesTheSameBytes) {
 }
 
 TEST_P(Backends, MxQuantizeOtherElementsGiveTheSameBytes) {
-  std::mt19937 random(kSeed);
-  Matrix matrix(3, 96);
-  fill(matrix, Content::kAnyFinite, random);
-  for (const ElementFormat element :
-       {ElementFormat::kE2m3, ElementFormat::kE3m2, ElementFormat::kE4m3, ElementFormat::kE5m2}) {
-    const MxSpec spec{element, ScaleRule::kEven};
+  for_each_matrix([&](std::size_t rows, std::size_t cols, Content content, std::mt19937& random) {
+    Matrix matrix(rows, cols);
+    fill(matrix, content, random);
+    for (const ElementFormat element : kOtherElements) {
+      for (const ScaleRule rule :
+           {ScaleRule::kFloor, ScaleRule::kEven, ScaleRule::kRceil, ScaleRule::kCeil}) {
+        const MxSpec spec{element, rule};
+        ASSERT_EQ(quantize(cpu_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
+      }
+    }
+  });
+}
+
+TEST_P(Backends, EveryBf16RoundsAlikeInABlockOfScaleOne) {
+  for (const auto& [element, largest] : {std::pair{ElementFormat::kE2m1, 4.0F},
+                                         std::pair{ElementFormat::kE2m3, 4.0F},
+                                         std::pair{ElementFormat::kE3m2, 16.0F},
+                                         std::pair{ElementFormat::kE4m3, 256.0F},
+                                         std::pair{ElementFormat::kE5m2, 32768.0F}}) {
+    Matrix matrix(0x8000 / 16, 32);
+    const std::span<float> values = matrix.all();
+    for (std::uint32_t i = 0; i < 0x8000; ++i) {
+      const float value = bf16_to_float(static_cast<std::uint16_t>(i));
+      values[2 * i] = value < largest * 1.99F ? value : 0;  // without infinity and NaN
+      values[2 * i + 1] = -largest;
+    }
+    const MxSpec spec{element, ScaleRule::kFloor};
     EXPECT_EQ(quantize(cpu_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
   }
 }
 
-TEST_P(Backends, EveryBf16RoundsAlikeInABlockOfScaleOne) {
-  Matrix matrix(0x8000 / 16, 32);
-  const std::span<float> values = matrix.all();
-  for (std::uint32_t i = 0; i < 0x8000; ++i) {
-    values[2 * i] = std::min(bf16_to_float(static_cast<std::uint16_t>(i)), 4.0F);
-    values[2 * i + 1] = -4.0F;
+TEST_P(Backends, MxDequantizeOfOtherElementsGivesTheSameBits) {
+  std::mt19937 random(kSeed);
+  for (const ElementFormat element : kOtherElements) {
+    for (const std::size_t cols : kCols) {
+      // Every byte, NaN and infinity among them.
+      std::vector<std::uint8_t> packed(3 * mx_packed_bytes(element, cols));
+      std::vector<std::uint8_t> scales(3 * cols / kMxBlock);
+      std::generate(
+          packed.begin(), packed.end(), [&] { return static_cast<std::uint8_t>(random()); });
+      std::generate(
+          scales.begin(), scales.end(), [&] { return static_cast<std::uint8_t>(random() % 255); });
+      Matrix got(3, cols);
+      Matrix want(3, cols);
+      mx_dequantize(cpu_, element, packed, scales, got.view());
+      mx_dequantize(kReference, element, packed, scales, want.view());
+      expect_same_floats(got.all(), want.all());
+    }
   }
-  const MxSpec spec{ElementFormat::kE2m1, ScaleRule::kFloor};
-  EXPECT_EQ(quantize(cpu_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
 }
 
 TEST_P(Backends, MxDequantizeGivesTheSameBits) {
@@ -186,12 +218,16 @@ TEST_P(Backends, MxErrorCurveGivesTheSameBits) {
 
 TEST_P(Backends, MxErrorCurveOfOtherElementsGivesTheSameBits) {
   std::mt19937 random(kSeed);
-  Matrix matrix(3, 96);
+  Matrix matrix(5, 1056);
   fill(matrix, Content::kOrdinary, random);
-  Search search = random_search(2, 96, random);
-  const MxSpec spec{ElementFormat::kE4m3, ScaleRule::kFloor};
-  EXPECT_EQ(bits_of(error_curve(cpu_, spec, matrix.view(), search)),
-            bits_of(error_curve(kReference, spec, matrix.view(), search)));
+  Search search = random_search(3, 1056, random);
+  for (const ElementFormat element : kOtherElements) {
+    for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kEven}) {
+      const MxSpec spec{element, rule};
+      EXPECT_EQ(bits_of(error_curve(cpu_, spec, matrix.view(), search)),
+                bits_of(error_curve(kReference, spec, matrix.view(), search)));
+    }
+  }
 }
 
 TEST_P(Backends, MxErrorCurveCutByRowsIsTheWhole) {

@@ -42,19 +42,27 @@ bool same_bytes(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
+// Every format, and the seed's ties of e2m1.
+const MxSpec kSpecs[] = {{ElementFormat::kE2m1, ScaleRule::kFloor, TieRule::kEven},
+                         {ElementFormat::kE2m1, ScaleRule::kFloor, TieRule::kSeed},
+                         {ElementFormat::kE2m3, ScaleRule::kEven},
+                         {ElementFormat::kE3m2, ScaleRule::kEven},
+                         {ElementFormat::kE4m3, ScaleRule::kEven},
+                         {ElementFormat::kE5m2, ScaleRule::kEven}};
+
 TEST(WideBody, QuantizesAndDequantizesAsTheReference) {
   const std::vector<float> from = values();
-  for (const TieRule ties : {TieRule::kEven, TieRule::kSeed}) {
-    const MxSpec spec{ElementFormat::kE2m1, ScaleRule::kFloor, ties};
-    std::vector<std::uint8_t> got(kValues / 2);
+  for (const MxSpec& spec : kSpecs) {
+    std::vector<std::uint8_t> got(mx_packed_bytes(spec.element, kValues));
     std::vector<std::uint8_t> got_scales(kBlocks);
     kWide.mx_quantize({from.data(),
                        got.data(),
                        got_scales.data(),
                        kBlocks,
                        mx_scale_carry(spec.scale_rule, spec.element),
-                       ties == TieRule::kSeed});
-    std::vector<std::uint8_t> want(kValues / 2);
+                       spec.ties == TieRule::kSeed,
+                       spec.element});
+    std::vector<std::uint8_t> want(got.size());
     std::vector<std::uint8_t> want_scales(kBlocks);
     reference::mx_quantize(spec, {from.data(), 1, kValues}, want, want_scales);
     EXPECT_EQ(got, want);
@@ -62,7 +70,7 @@ TEST(WideBody, QuantizesAndDequantizesAsTheReference) {
 
     std::vector<float> back(kValues);
     std::vector<float> want_back(kValues);
-    kWide.mx_dequantize({want.data(), want_scales.data(), back.data(), kBlocks});
+    kWide.mx_dequantize({want.data(), want_scales.data(), back.data(), kBlocks, spec.element});
     reference::mx_dequantize(spec.element, want, want_scales, {want_back.data(), 1, kValues});
     EXPECT_TRUE(same_bytes(back, want_back));
   }
@@ -76,8 +84,7 @@ TEST(WideBody, AddsTheErrorCurveAsTheReference) {
     s[i] = 0.5F + 0.01F * static_cast<float>(i % 97);
     inverse[i] = 1.0F / s[i];
   }
-  for (const TieRule ties : {TieRule::kEven, TieRule::kSeed}) {
-    const MxSpec spec{ElementFormat::kE2m1, ScaleRule::kEven, ties};
+  for (const MxSpec& spec : kSpecs) {
     SumLanes lanes{};
     kWide.add_curve({from.data(),
                      s.data(),
@@ -85,8 +92,9 @@ TEST(WideBody, AddsTheErrorCurveAsTheReference) {
                      inverse.data(),
                      kValues,
                      mx_scale_carry(spec.scale_rule, spec.element),
-                     ties == TieRule::kSeed,
-                     lanes.data()});
+                     spec.ties == TieRule::kSeed,
+                     lanes.data(),
+                     spec.element});
     std::vector<double> want(1);
     reference::mx_error_curve(spec, {from.data(), 1, kValues}, s, {s.data(), 1, kValues}, want);
     EXPECT_EQ(std::bit_cast<std::uint64_t>(add_lanes(lanes)),
@@ -156,6 +164,30 @@ TEST(WideBody, IntegersAsTheReference) {
       {codes.data(), scales.data(), zero_points.data(), back.data(), spec.group, groups}));
   reference::int_dequantize(
       codes, {scales.data(), 1, groups}, zero_points, {}, {want_back.data(), 1, kValues});
+  EXPECT_TRUE(same_bytes(back, want_back));
+}
+
+TEST(WideBody, Nvfp4AsTheReference) {
+  const std::vector<float> from = values();
+  const GlobalScale global{3, GlobalScaleUse::kDivides};
+  std::vector<float> factors(256);
+  for (std::size_t byte = 0; byte < factors.size(); ++byte) {
+    factors[byte] = nvfp4_factor(static_cast<std::uint8_t>(byte), global);
+  }
+  std::vector<std::uint8_t> scales(kValues / 16);
+  for (std::size_t block = 0; block < scales.size(); ++block) {
+    scales[block] = static_cast<std::uint8_t>(block % 0x7e + 1);
+  }
+  std::vector<std::uint8_t> packed(kValues / 2);
+  std::vector<std::uint8_t> want_packed(kValues / 2);
+  kWide.nvfp4_quantize({from.data(), scales.data(), factors.data(), packed.data(), kBlocks});
+  reference::nvfp4_quantize({from.data(), 1, kValues}, scales, global, want_packed);
+  EXPECT_EQ(packed, want_packed);
+  std::vector<float> back(kValues);
+  std::vector<float> want_back(kValues);
+  EXPECT_TRUE(
+      kWide.nvfp4_dequantize({packed.data(), scales.data(), factors.data(), back.data(), kBlocks}));
+  reference::nvfp4_dequantize(packed, scales, global, {want_back.data(), 1, kValues});
   EXPECT_TRUE(same_bytes(back, want_back));
 }
 

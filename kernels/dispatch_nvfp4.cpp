@@ -1,0 +1,71 @@
+// The public kernels of nvfp4.h: check shapes once, then hand over to the backend that the context
+// names.
+
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/backends.h"
+
+namespace quantmill {
+namespace {
+
+void check_shapes(std::size_t rows, std::size_t cols, std::size_t scale_bytes) {
+  check_invariant(cols % kNvfp4Block == 0,
+                  "the columns of an NVFP4 matrix must be a multiple of 16");
+  check_invariant(scale_bytes == rows * (cols / kNvfp4Block),
+                  "the scales of an NVFP4 matrix have the wrong size");
+}
+
+void check_packed(std::size_t rows, std::size_t cols, std::size_t packed_bytes) {
+  check_invariant(packed_bytes == rows * (cols / 2),
+                  "the packed elements of an NVFP4 matrix have the wrong size");
+}
+
+void check_global(GlobalScale global) {
+  check_invariant(global.value > 0 && std::isfinite(global.value),
+                  "the global scale of an NVFP4 matrix must be positive and finite");
+}
+
+}  // namespace
+
+void nvfp4_block_scales(const Context& context,
+                        ConstFloatMatrix values,
+                        GlobalScale global,
+                        std::span<std::uint8_t> scales) {
+  check_shapes(values.rows, values.cols, scales.size());
+  check_global(global);
+  if (context.backend == Backend::kReference) {
+    reference::nvfp4_block_scales(values, global, scales);
+  } else {
+    cpu::nvfp4_block_scales(context.isa, values, global, scales);
+  }
+}
+
+void nvfp4_quantize(const Context& context,
+                    ConstFloatMatrix values,
+                    std::span<const std::uint8_t> scales,
+                    GlobalScale global,
+                    std::span<std::uint8_t> packed) {
+  check_shapes(values.rows, values.cols, scales.size());
+  check_packed(values.rows, values.cols, packed.size());
+  check_global(global);
+  if (context.backend == Backend::kReference) {
+    reference::nvfp4_quantize(values, scales, global, packed);
+  } else {
+    cpu::nvfp4_quantize(context.isa, values, scales, global, packed);
+  }
+}
+
+std::optional<MatrixPosition> nvfp4_dequantize(const Context& context,
+                                               std::span<const std::uint8_t> packed,
+                                               std::span<const std::uint8_t> scales,
+                                               GlobalScale global,
+                                               FloatMatrix values) {
+  check_shapes(values.rows, values.cols, scales.size());
+  check_packed(values.rows, values.cols, packed.size());
+  return context.backend == Backend::kReference
+             ? reference::nvfp4_dequantize(packed, scales, global, values)
+             : cpu::nvfp4_dequantize(context.isa, packed, scales, global, values);
+}
+
+}  // namespace quantmill
