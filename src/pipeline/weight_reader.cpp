@@ -13,6 +13,7 @@
 #include "kernels/int4.h"
 #include "kernels/int4_pack.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 
 namespace quantmill {
 namespace {
@@ -38,7 +39,7 @@ std::uint64_t num_scales_of_row(const SourceWeight& weight, std::uint64_t cols) 
   if (weight.encoding == Encoding::kMx) {
     return cols / kMxBlock;
   }
-  const std::uint64_t block = weight.encoding == Encoding::kNvfp4 ? 16 : weight.block_cols;
+  const std::uint64_t block = weight.encoding == Encoding::kNvfp4 ? kNvfp4Block : weight.block_cols;
   return (cols + block - 1) / block;
 }
 
@@ -276,7 +277,13 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
       mx_dequantize(context_, weight_->element, as_codes(codes), bytes_of_scales(1), out);
       break;
     case Encoding::kNvfp4:
-      break;
+      return nvfp4_dequantize(context_,
+                              as_codes(codes),
+                              bytes_of_scales(1),
+                              {global_scale_,
+                               weight_->divides_by_global_scale ? GlobalScaleUse::kDivides
+                                                                : GlobalScaleUse::kMultiplies},
+                              out);
     case Encoding::kFp8:
       return fp8_dequantize(context_, as_codes(codes), scales(), {1, weight_->block_cols, 0}, out);
     case Encoding::kInt8:

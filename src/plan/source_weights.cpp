@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 #include "plan/json_text.h"
 
 namespace quantmill {
@@ -18,7 +19,6 @@ namespace quantmill {
 namespace {
 
 constexpr std::uint64_t kFp8Block = 128;  // DeepSeek-V3 and all that follow it
-constexpr std::uint64_t kNvfp4Columns = 16;
 
 // What may stand beside the codes of a weight X.weight, by what it is called after "X".
 constexpr std::array<std::string_view, 4> kScaleSuffixes = {
@@ -279,7 +279,7 @@ class WeightFinder {
       weight.encoding = Encoding::kMx;
       weight.element = six_bit_element(weight);
       weight.entry.shape = with_last(codes, rows, width / 3 * 4);
-    } else if (scales.dtype == DType::kF8E4m3 && scales.shape.back() * kNvfp4Columns == width * 2) {
+    } else if (scales.dtype == DType::kF8E4m3 && scales.shape.back() * kNvfp4Block == width * 2) {
       if (!weight.global_scale) {
         fail(
             fmt::format("tensor {}: its e4m3 block scales need a scale for the whole tensor "

@@ -169,6 +169,23 @@ class Sources(JobTest):
             self.wanted[name] = codes.astype("<f4") * scales
         self.check({"quant_method": "compressed-tensors", "format": "int-quantized"})
 
+    def test_nvfp4_with_either_convention_of_the_global_scale(self):
+        for code_name, global_name, value in ((".weight", ".weight_scale_2", np.float32(0.00037)),
+                                              (".weight_packed", ".weight_global_scale", np.float32(2601.5))):
+            with self.subTest(code_name=code_name):
+                self.setUp()
+                for name in self.linears():
+                    rows, cols = self.tensors.pop(name)[1].shape
+                    packed = self.random.integers(0, 256, (rows, cols // 2), dtype=np.uint8)
+                    scales = self.random.integers(1, 127, (rows, cols // 16)).astype(np.uint8)
+                    base = name.removesuffix(".weight")
+                    self.tensors[base + code_name] = ("U8", packed)
+                    self.tensors[base + ".weight_scale"] = ("F8_E4M3", scales)
+                    self.tensors[base + global_name] = ("F32", np.array([value]) if "packed" in code_name else np.array(value))
+                    factors = e4m3(scales) / value if "packed" in code_name else e4m3(scales) * value
+                    self.wanted[name] = e2m1(nibbles_of(packed)) * np.repeat(factors.astype("<f4"), 16, 1)
+                self.check({"quant_method": "modelopt" if code_name == ".weight" else "compressed-tensors"})
+
     def test_a_scale_in_another_shard(self):
         self.put_blocks()
         section = self.save(self.FP8_BLOCK)
