@@ -65,6 +65,10 @@ class Quantize(slurm_cluster.ClusterTest):
         self.assertEqual(status, 0, log)
         self.assert_made(out, TINY)
 
+    def test_the_script_that_records_statistics_is_one_that_slurm_takes(self):
+        tested = self.slurm("sbatch", "--test-only", "--cpus-per-task=1", "--mem=500M", SCRIPTS / "collect.sbatch", "MODEL", "text", "-o", "calib")
+        self.assertRegex(tested.stderr, r"Job \d+ to start at .* using 1 processors")
+
     def test_many_models_and_a_check_of_each(self):
         models = {self.folder / "made-1": TINY, self.folder / "made-2": TINY / "sharded", self.folder / "made-3": TINY}
         (self.folder / "list").write_text("".join(
