@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <optional>
 #include <ostream>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,9 +18,12 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "device/context.h"
+#include "jobs/stored_numbers.h"
 #include "jobs/value_statistics.h"
 #include "kernels/convert.h"
-#include "kernels/mx.h"
+#include "pipeline/weight_reader.h"
+#include "plan/architecture.h"
+#include "plan/source_weights.h"
 
 namespace quantmill {
 
@@ -28,14 +35,15 @@ constexpr std::uint64_t kPreviewCols = 8;
 
 // Where a tensor's values come from, as a matrix.
 struct Source {
-  const SourceTensor* stored = nullptr;
-  const SourceTensor* scale = nullptr;  // of an MXFP4 weight, else null
-  std::vector<std::uint64_t> shape;     // of the values
+  std::string name;
+  const SourceTensor* stored = nullptr;  // of a weight in codes: these
+  std::optional<SourceWeight> weight;    // if it is stored as codes and scales
+  std::vector<std::uint64_t> shape;      // of the values
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
 };
 
-struct RowRange {
+struct RowsShown {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
@@ -58,130 +66,90 @@ struct RowRange {
                                                    count > 5 ? " ..." : "")));
 }
 
-// The scales that make `tensor` an MXFP4 weight as Quark stores it, or null.
-const SourceTensor* find_mx_scale(const Checkpoint& checkpoint, const SourceTensor& tensor) {
-  const std::optional<std::size_t> found = checkpoint.find(tensor.entry.name + "_scale");
-  if (!found || tensor.entry.dtype != DType::kU8 || tensor.entry.shape.size() < 2) {
-    return nullptr;
+// The weight of this name, or whose codes have it, if it is stored as codes. A folder that does not
+// make sense as a model is shown tensor by tensor.
+std::optional<SourceWeight> find_coded_weight(const Checkpoint& checkpoint,
+                                              const std::string& name) {
+  try {
+    std::error_code ignored;
+    const bool has_config = std::filesystem::exists(checkpoint.folder() / "config.json", ignored);
+    for (SourceWeight& weight :
+         find_weights(checkpoint.tensors(), has_config ? checkpoint.config_text() : "{}")) {
+      const std::string& codes = checkpoint.tensors()[weight.codes].entry.name;
+      if (!weight.is_plain() && (weight.entry.name == name || codes == name)) {
+        return std::move(weight);
+      }
+    }
+  } catch (const Error&) {
+    return std::nullopt;
   }
-  const SourceTensor& scale = checkpoint.tensors()[*found];
-  std::vector<std::uint64_t> wanted = tensor.entry.shape;
-  if (scale.entry.dtype != DType::kU8 || wanted.back() % (kMxBlock / 2) != 0) {
-    return nullptr;
-  }
-  wanted.back() /= kMxBlock / 2;
-  return scale.entry.shape == wanted ? &scale : nullptr;
+  return std::nullopt;
 }
 
 Source find_source(const Checkpoint& checkpoint, const std::string& name) {
-  const std::optional<std::size_t> found = checkpoint.find(name);
+  Source source;
+  source.name = name;
+  source.weight = find_coded_weight(checkpoint, name);
+  const std::optional<std::size_t> found =
+      source.weight ? std::optional(source.weight->codes) : checkpoint.find(name);
   if (!found) {
     fail_not_found(checkpoint, name);
   }
-  Source source;
   source.stored = &checkpoint.tensors()[*found];
-  source.scale = find_mx_scale(checkpoint, *source.stored);
-  source.shape = source.stored->entry.shape;
-  if (source.scale != nullptr) {
-    source.shape.back() *= 2;
-  }
-  const std::uint64_t elements =
-      source.stored->entry.num_elements() * (source.scale != nullptr ? 2 : 1);
+  const TensorEntry& values = source.weight ? source.weight->entry : source.stored->entry;
+  source.shape = values.shape;
   source.cols = source.shape.empty() ? 1 : source.shape.back();
-  source.rows = source.cols == 0 ? 0 : elements / source.cols;
+  source.rows = source.cols == 0 ? 0 : values.num_elements() / source.cols;
   return source;
-}
-
-// Numbers of any width as double; 64-bit integers beyond 2^53 are rounded.
-template <typename T>
-void load_numbers(std::span<const std::byte> bytes, std::vector<double>& values) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<double>(load_little_endian<T>(bytes.subspan(i * sizeof(T))));
-  }
-}
-
-void load_plain(const SourceTensor& tensor,
-                std::span<const std::byte> bytes,
-                std::vector<double>& values) {
-  switch (tensor.entry.dtype) {
-    case DType::kBool:
-    case DType::kU8:
-      return load_numbers<std::uint8_t>(bytes, values);
-    case DType::kI8:
-      return load_numbers<std::int8_t>(bytes, values);
-    case DType::kI16:
-      return load_numbers<std::int16_t>(bytes, values);
-    case DType::kU16:
-      return load_numbers<std::uint16_t>(bytes, values);
-    case DType::kI32:
-      return load_numbers<std::int32_t>(bytes, values);
-    case DType::kU32:
-      return load_numbers<std::uint32_t>(bytes, values);
-    case DType::kI64:
-      return load_numbers<std::int64_t>(bytes, values);
-    case DType::kU64:
-      return load_numbers<std::uint64_t>(bytes, values);
-    case DType::kF64:
-      return load_numbers<double>(bytes, values);
-    case DType::kF16:
-    case DType::kBf16:
-    case DType::kF32:
-    case DType::kF8E4m3:
-    case DType::kF8E5m2:
-    case DType::kF8E8m0:
-    case DType::kF6E2m3:
-    case DType::kF6E3m2:
-    case DType::kF4:
-    case DType::kC64:
-    case DType::kF8E4m3fnuz:
-    case DType::kF8E5m2fnuz:
-      break;
-  }
-  throw Error(ErrorCode::kInput,
-              fmt::format("values of tensor '{}' are of dtype {}, which inspect does not show",
-                          tensor.entry.name,
-                          dtype_name(tensor.entry.dtype)));
 }
 
 // Reads and decodes rows of a tensor, one piece at a time.
 class RowReader {
  public:
   RowReader(const Checkpoint& checkpoint, const Source& source)
-      : checkpoint_(checkpoint), source_(source), context_(make_context("auto")) {}
+      : checkpoint_(checkpoint),
+        source_(source),
+        context_(make_context("auto")),
+        reader_(context_, checkpoint, model_) {
+    if (source.weight) {
+      // One matrix, whatever the dimensions before its columns.
+      model_.weights = {*source.weight};
+      matrix_.role = TensorRole::kLinear;
+      matrix_.shape = {source.rows, source.cols};
+    }
+  }
 
   // rows x cols values, valid until the next call.
-  std::span<const double> read(const RowRange& rows) {
+  std::span<const double> read(const RowsShown& rows) {
     const std::uint64_t count = rows.end - rows.begin;
     values_.resize(narrow<std::size_t>(count * source_.cols));
     if (values_.empty()) {
       return values_;
     }
-    read_stored(*source_.stored, rows, stored_);
     const DType dtype = source_.stored->entry.dtype;
-    if (source_.scale == nullptr && !is_convertible(dtype)) {
-      load_plain(*source_.stored, stored_, values_);
-      return values_;
+    if (!source_.weight) {
+      read_stored(*source_.stored, rows, stored_);
+      if (!is_convertible(dtype)) {
+        load_numbers(source_.stored->entry, stored_, values_);
+        return values_;
+      }
     }
     floats_.resize(values_.size());
     const FloatMatrix matrix{
         floats_.data(), narrow<std::size_t>(count), narrow<std::size_t>(source_.cols)};
-    if (source_.scale == nullptr) {
-      static_cast<void>(decode_to_float(context_, dtype, stored_, matrix));
+    if (source_.weight) {
+      reader_.load(matrix_, all_rows(matrix_), rows.begin, count);
+      static_cast<void>(reader_.decode(0, matrix));
     } else {
-      read_stored(*source_.scale, rows, scales_);
-      mx_dequantize(context_, ElementFormat::kE2m1, as_codes(stored_), as_codes(scales_), matrix);
+      static_cast<void>(decode_to_float(context_, dtype, stored_, matrix));
     }
     std::copy(floats_.begin(), floats_.end(), values_.begin());
     return values_;
   }
 
  private:
-  static std::span<const std::uint8_t> as_codes(const std::vector<std::byte>& bytes) {
-    return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
-  }
-
   void read_stored(const SourceTensor& tensor,
-                   const RowRange& rows,
+                   const RowsShown& rows,
                    std::vector<std::byte>& bytes) const {
     const std::uint64_t row_bytes = tensor.entry.size_bytes() / source_.rows;
     bytes.resize(narrow<std::size_t>((rows.end - rows.begin) * row_bytes));
@@ -191,15 +159,17 @@ class RowReader {
   const Checkpoint& checkpoint_;
   const Source& source_;
   Context context_;
+  ResolvedArchitecture model_;
+  ModelTensor matrix_;
+  WeightReader reader_;
   std::vector<std::byte> stored_;
-  std::vector<std::byte> scales_;
   std::vector<float> floats_;
   std::vector<double> values_;
 };
 
 // Calls body(first row, values) for pieces of the rows, in order.
 template <typename Body>
-void for_each_piece(RowReader& reader, const Source& source, const RowRange& rows, Body&& body) {
+void for_each_piece(RowReader& reader, const Source& source, const RowsShown& rows, Body&& body) {
   const std::uint64_t step =
       std::max<std::uint64_t>(1, kPieceElements / std::max<std::uint64_t>(source.cols, 1));
   for (std::uint64_t row = rows.begin; row < rows.end; row += step) {
@@ -220,9 +190,9 @@ std::uint64_t parse_row(std::string_view text, std::uint64_t if_empty, const std
   return row;
 }
 
-RowRange parse_rows(const std::string& text, const Source& source) {
+RowsShown parse_rows(const std::string& text, const Source& source) {
   const std::size_t colon = text.find(':');
-  RowRange rows;
+  RowsShown rows;
   if (colon == std::string::npos) {
     rows.begin = parse_row(text, source.rows, text);
     rows.end = rows.begin < source.rows ? rows.begin + 1 : rows.begin;
@@ -234,7 +204,7 @@ RowRange parse_rows(const std::string& text, const Source& source) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("--rows {}: tensor '{}' has rows 0 to {}",
                             text,
-                            source.stored->entry.name,
+                            source.name,
                             source.rows == 0 ? 0 : source.rows - 1));
   }
   return rows;
@@ -255,18 +225,39 @@ std::string json_number(double value, int digits) {
   return fmt::format("{:.{}g}", value, digits);
 }
 
-std::string stored_as(const Source& source) {
+std::string format_of(const SourceWeight& weight) {
+  switch (weight.encoding) {
+    case Encoding::kPlain:
+      break;
+    case Encoding::kFp8:
+      return "FP8";
+    case Encoding::kMx:
+      return weight.element == ElementFormat::kE2m1   ? "MXFP4"
+             : weight.element == ElementFormat::kE4m3 ? "MXFP8"
+                                                      : "MXFP6";
+    case Encoding::kNvfp4:
+      return "NVFP4";
+    case Encoding::kInt8:
+      return "INT8";
+    case Encoding::kPackedInt:
+      return fmt::format("INT{}", weight.bits);
+  }
+  return std::string(dtype_name(weight.entry.dtype));
+}
+
+std::string stored_as(const Checkpoint& checkpoint, const Source& source) {
   const TensorEntry& entry = source.stored->entry;
-  return source.scale == nullptr ? std::string(dtype_name(entry.dtype))
-                                 : fmt::format("MXFP4 ({} [{}] and {})",
-                                               dtype_name(entry.dtype),
-                                               fmt::join(entry.shape, ", "),
-                                               source.scale->entry.name);
+  return !source.weight ? std::string(dtype_name(entry.dtype))
+                        : fmt::format("{} ({} [{}] and {})",
+                                      format_of(*source.weight),
+                                      dtype_name(entry.dtype),
+                                      fmt::join(entry.shape, ", "),
+                                      checkpoint.tensors()[*source.weight->scales].entry.name);
 }
 
 void write_json(RowReader& reader,
                 const Source& source,
-                const RowRange& rows,
+                const RowsShown& rows,
                 const ValueStatistics& statistics,
                 std::ostream& out) {
   const TensorEntry& entry = source.stored->entry;
@@ -276,8 +267,8 @@ void write_json(RowReader& reader,
           : std::numeric_limits<float>::max_digits10;
   out << fmt::format(
       R"({{"name": {}, "dtype": "{}", "shape": [{}], "stored_dtype": "{}", "stored_shape": [{}],)",
-      nlohmann::json(entry.name).dump(),
-      source.scale == nullptr ? dtype_name(entry.dtype) : "MXFP4",
+      nlohmann::json(source.name).dump(),
+      source.weight ? format_of(*source.weight) : std::string(dtype_name(entry.dtype)),
       fmt::join(source.shape, ", "),
       dtype_name(entry.dtype),
       fmt::join(entry.shape, ", "));
@@ -306,16 +297,17 @@ void write_json(RowReader& reader,
   out << "]}\n";
 }
 
-void write_text(RowReader& reader,
+void write_text(const Checkpoint& checkpoint,
+                RowReader& reader,
                 const Source& source,
-                const RowRange& rows,
+                const RowsShown& rows,
                 std::uint64_t cols,
                 const ValueStatistics& statistics,
                 std::ostream& out) {
   out << fmt::format("{}\n  shape  [{}]\n  dtype  {}\n",
-                     source.stored->entry.name,
+                     source.name,
                      fmt::join(source.shape, ", "),
-                     stored_as(source));
+                     stored_as(checkpoint, source));
   if (statistics.num_finite > 0) {
     out << fmt::format("  min {:.9g}  max {:.9g}  mean {:.6g}  std {:.6g}\n",
                        statistics.min,
@@ -350,10 +342,10 @@ void write_text(RowReader& reader,
 
 void show_tensor(const Checkpoint& checkpoint, const TensorRequest& request, std::ostream& out) {
   const Source source = find_source(checkpoint, request.name);
-  const RowRange all{0, source.rows};
-  const RowRange rows = request.rows      ? parse_rows(*request.rows, source)
-                        : request.as_json ? all
-                                          : RowRange{0, std::min(source.rows, kPreviewRows)};
+  const RowsShown all{0, source.rows};
+  const RowsShown rows = request.rows      ? parse_rows(*request.rows, source)
+                         : request.as_json ? all
+                                           : RowsShown{0, std::min(source.rows, kPreviewRows)};
   RowReader reader(checkpoint, source);
   ValueStatistics statistics;
   for_each_piece(reader, source, all, [&](std::uint64_t, std::span<const double> values) {
@@ -363,7 +355,7 @@ void show_tensor(const Checkpoint& checkpoint, const TensorRequest& request, std
     write_json(reader, source, rows, statistics, out);
   } else {
     const std::uint64_t cols = request.rows ? source.cols : std::min(source.cols, kPreviewCols);
-    write_text(reader, source, rows, cols, statistics, out);
+    write_text(checkpoint, reader, source, rows, cols, statistics, out);
   }
 }
 

@@ -90,9 +90,12 @@ class Schemes(PreparedTest):
                     plain = read_folder(self.quantize("--scheme", "f32", "--scaling", "none", source=out, stats=None))
                     tensors = read_folder(out)
                     tensors["element"] = (2, 3, 1) if scheme.endswith("e2m3") else (3, 2, 3)
-                    for name in self.tensors:
+                    for name in sorted(self.tensors):
                         if name.endswith("_proj.weight"):
                             np.testing.assert_array_equal(plain[name][1], decoded(tensors, name).astype("<f4"), name)
+                    name = "model.layers.1.self_attn.o_proj.weight"
+                    shown = json.loads(self.run_program("inspect", out, "--tensor", name, "--json").stdout)
+                    np.testing.assert_array_equal(np.array(shown["values"], "<f4"), plain[name][1])
 
     def test_scales_are_searched_for_every_scheme_and_never_hurt_the_objective(self):
         for scheme in LAYOUTS:
