@@ -14,6 +14,7 @@
 #include "kernels/int4_pack.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
+#include "pipeline/turned_codes.h"
 
 namespace quantmill {
 namespace {
@@ -76,6 +77,17 @@ void read_runs(const Checkpoint& checkpoint,
   }
 }
 
+std::optional<MatrixPosition> find_nonfinite(ConstFloatMatrix values) {
+  for (std::size_t row = 0; row < values.rows; ++row) {
+    for (std::size_t col = 0; col < values.cols; ++col) {
+      if (!std::isfinite(values.row(row)[col])) {
+        return MatrixPosition{row, col};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 RowRange all_rows(const ModelTensor& tensor) {
@@ -101,7 +113,18 @@ WeightReader::WeightReader(const Context& context,
 
 std::uint64_t WeightReader::loaded_row_bytes(const SourceWeight& weight, std::uint64_t cols) {
   return code_row_bytes(weight, cols) +
-         (weight.is_plain() ? 0 : num_scales_of_row(weight, cols) * (sizeof(float) + 4));
+         (weight.is_plain() ? 0 : num_scales_of_row(weight, cols) * (sizeof(float) + 4)) +
+         (weight.turned ? cols * sizeof(float) : 0);
+}
+
+void WeightReader::choose(const ModelTensor& tensor) {
+  values_.clear();
+  if (tensor_ != &tensor) {
+    tensor_ = &tensor;
+    weight_ = &architecture_.weights[tensor.stored];
+    load_global_scale();
+    load_zero_points();
+  }
 }
 
 void WeightReader::load(const ModelTensor& tensor,
@@ -109,21 +132,16 @@ void WeightReader::load(const ModelTensor& tensor,
                         std::uint64_t begin,
                         std::uint64_t count,
                         std::uint64_t step) {
-  if (tensor_ != &tensor) {
-    tensor_ = &tensor;
-    weight_ = &architecture_.weights[tensor.stored];
-    check_invariant(!tensor.transposed || weight_->is_plain(), "codes are never transposed");
-    load_global_scale();
-    load_zero_points();
-  }
+  choose(tensor);
   std::vector<std::uint64_t> wanted;
   for (std::uint64_t i = 0; i < count; ++i) {
     wanted.push_back(rows.row(begin + i * step));
   }
-  if (tensor.transposed) {
+  if (tensor.transposed && weight_->is_plain()) {
     load_columns(wanted);
     return;
   }
+  check_invariant(tensor.transposed == weight_->turned, "rows of codes are rows of a linear");
   load_codes(wanted);
   if (!weight_->is_plain()) {
     load_scales(wanted);
@@ -131,6 +149,24 @@ void WeightReader::load(const ModelTensor& tensor,
       unpack(wanted);
     }
   }
+}
+
+void WeightReader::load_stored(const ModelTensor& tensor,
+                               std::uint64_t begin,
+                               std::uint64_t count) {
+  choose(tensor);
+  if (!weight_->turned) {
+    load(tensor, all_rows(tensor), begin, count);
+    return;
+  }
+  values_.resize(count * tensor.out_features());
+  read_turned_mx(context_,
+                 checkpoint_,
+                 *weight_,
+                 tensor.slice.value_or(0),
+                 tensor.in_features(),
+                 begin,
+                 FloatMatrix{values_.data(), count, tensor.out_features()});
 }
 
 void WeightReader::load_codes(const std::vector<std::uint64_t>& rows) {
@@ -258,6 +294,10 @@ std::vector<float> WeightReader::decode_scales(DType dtype,
 }
 
 std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMatrix out) const {
+  if (!values_.empty()) {
+    std::memcpy(out.data, &values_[first * out.cols], out.rows * out.cols * sizeof(float));
+    return find_nonfinite(out);
+  }
   const std::uint64_t row_bytes = code_row_bytes(*weight_, out.cols);
   const std::uint64_t num_scales = num_scales_of_row(*weight_, out.cols);
   const auto codes =
@@ -300,14 +340,7 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
                             out);
     }
   }
-  for (std::size_t row = 0; row < out.rows; ++row) {
-    for (std::size_t col = 0; col < out.cols; ++col) {
-      if (!std::isfinite(out.row(row)[col])) {
-        return MatrixPosition{row, col};
-      }
-    }
-  }
-  return std::nullopt;
+  return find_nonfinite(out);
 }
 
 }  // namespace quantmill

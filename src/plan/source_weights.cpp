@@ -194,7 +194,7 @@ class WeightFinder {
     return weight;
   }
 
-  // gpt-oss: Y_blocks U8 [experts, rows, cols / 32, 16] and Y_scales U8 [experts, rows, cols / 32].
+  // gpt-oss: Y_blocks U8 [experts, out, in / 32, 16] and Y_scales U8 [experts, out, in / 32].
   void read_blocks(SourceWeight& weight) {
     weight.scales = take(without(weight.entry.name, "_blocks") + "_scales");
     std::vector<std::uint64_t> shape = weight.entry.shape;
@@ -206,7 +206,10 @@ class WeightFinder {
     }
     shape.pop_back();
     shape.back() *= kMxBlock;
+    std::swap(shape.back(), shape[shape.size() - 2]);
     weight.entry.shape = std::move(shape);
+    weight.entry.name = without(weight.entry.name, "_blocks");
+    weight.turned = true;
     weight.encoding = Encoding::kMx;
   }
 

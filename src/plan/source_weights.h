@@ -38,6 +38,7 @@ struct SourceWeight {
   std::uint32_t bits = 0;        // kPackedInt
   std::uint64_t block_rows = 1;  // that one scale is for; the last block may be smaller
   std::uint64_t block_cols = 1;
+  bool turned = false;  // the codes are those of the transposed weight (kMx)
 
   [[nodiscard]] bool is_plain() const { return encoding == Encoding::kPlain; }
 };
@@ -49,7 +50,8 @@ std::string_view encoding_name(Encoding encoding);
 // X.weight_scale or X.scale (FP8 block by block, per row, per tensor; MXFP4, MXFP6 and MXFP8 with
 // byte scales; NVFP4 with X.weight_scale_2; INT8), X.weight_packed with X.weight_scale
 // (compressed-tensors: mxfp4, nvfp4 with X.weight_global_scale, int4 and int8), Y_blocks with
-// Y_scales (gpt-oss; the weight is called Y_blocks). Of config.json the quantization_config decides
+// Y_scales (gpt-oss; the weight is called Y and has the shape of the BF16 release, [experts, in,
+// out], while the codes are [experts, out, in]). Of config.json the quantization_config decides
 // what shapes leave open. Errors, kInput, all naming the tensor: one of a type that only quantized
 // weights have without a scale that belongs to it, a scale whose shape does not fit, one that
 // belongs to nothing, a method that is not known.

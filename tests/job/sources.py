@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 
-from any_model import CONFIG, HIDDEN, Model, to_bf16, to_f32
+from any_model import CONFIG, EXPERT, EXPERTS, HEADS, HIDDEN, LAYERS, Model, to_bf16, to_f32
 from jobs import JobTest, read_folder, write_safetensors
 
 
@@ -185,6 +185,60 @@ class Sources(JobTest):
                     factors = e4m3(scales) / value if "packed" in code_name else e4m3(scales) * value
                     self.wanted[name] = e2m1(nibbles_of(packed)) * np.repeat(factors.astype("<f4"), 16, 1)
                 self.check({"quant_method": "modelopt" if code_name == ".weight" else "compressed-tensors"})
+
+    def gpt_oss(self):
+        """The experts of a released gpt-oss: random blocks, and the [expert, out, in] that they stand for."""
+        tensors = {name: value for name, value in self.tensors.items() if ".mlp." not in name and "_norm" not in name}
+        experts = {}
+        for layer in range(LAYERS):
+            mlp = f"model.layers.{layer}.mlp."
+            tensors[f"model.layers.{layer}.self_attn.sinks"] = ("BF16", to_bf16(np.ones(HEADS)))
+            tensors[mlp + "router.weight"] = ("BF16", to_bf16(self.random.normal(0, 0.05, (EXPERTS, HIDDEN))))
+            tensors[mlp + "router.bias"] = ("BF16", to_bf16(np.ones(EXPERTS)))
+            for part, out, width in (("gate_up_proj", 2 * EXPERT, HIDDEN), ("down_proj", HIDDEN, EXPERT)):
+                packed = self.random.integers(0, 256, (EXPERTS, out, width // 32, 16), dtype=np.uint8)
+                scales = self.random.integers(100, 130, (EXPERTS, out, width // 32)).astype(np.uint8)
+                name = f"{mlp}experts.{part}"
+                tensors[name + "_blocks"], tensors[name + "_scales"] = ("U8", packed), ("U8", scales)
+                tensors[name + "_bias"] = ("BF16", to_bf16(self.random.normal(0, 0.05, (EXPERTS, out))))
+                values = e2m1(nibbles_of(packed)) * (2.0 ** (scales.astype(int) - 127)).astype("<f4")[..., None]
+                experts[name] = values.reshape(EXPERTS, out, width)
+        folder = self.folder / "gpt-oss"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({
+            **CONFIG, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "intermediate_size": EXPERT, "num_local_experts": EXPERTS,
+            "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}}))
+        write_safetensors(folder / "model.safetensors", tensors)
+        return folder, tensors, experts
+
+    def test_gpt_oss_decoded_has_the_shape_of_its_bf16_release(self):
+        source, tensors, experts = self.gpt_oss()
+        for memory in ("256M", "65M"):  # the smaller one cuts within blocks
+            got = read_folder(self.quantize("--layout", "plain", "--scheme", "f32", "--scaling", "none", "--memory", memory, source=source,
+                                            stats=None, ranks=2))
+            self.assertEqual(set(got), {name.removesuffix("_blocks") for name in tensors if not name.endswith("_scales")})
+            for name, values in experts.items():
+                np.testing.assert_array_equal(got[name][1], values.swapaxes(1, 2), name)
+        result = self.run_program("convert", source, self.folder / "bf16", "--scheme", "bf16")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for name, values in experts.items():
+            np.testing.assert_array_equal(to_f32(read_folder(self.folder / "bf16")[name][1]), values.swapaxes(1, 2), name)
+
+    def test_gpt_oss_codes_are_carried_over_expert_by_expert(self):
+        source, tensors, experts = self.gpt_oss()
+        result = self.run_program("convert", source, self.folder / "out", "--scheme", "mxfp4", "--layout", "quark")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        got = read_folder(self.folder / "out")
+        for name in experts:
+            stem, part = name.rsplit(".", 1)
+            packed, scales = tensors[name + "_blocks"][1], tensors[name + "_scales"][1]
+            for expert in range(EXPERTS):
+                written = f"{stem}.{expert}.{part}.weight"
+                np.testing.assert_array_equal(got[written][1], packed[expert].reshape(packed.shape[1], -1), written)
+                np.testing.assert_array_equal(got[written + "_scale"][1], scales[expert], written)
+        self.assertFalse([name for name in got if name.endswith("_blocks")])
+        result = self.run_program("verify", self.folder / "out", "--against", source)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_a_scale_in_another_shard(self):
         self.put_blocks()
