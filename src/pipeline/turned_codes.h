@@ -38,4 +38,25 @@ void read_turned_mx(const Context& context,
                     std::uint64_t begin,
                     FloatMatrix values);
 
+// Columns `columns` of a plain matrix `source`, as rows: bytes is [columns, stored rows] elements.
+void read_columns(const Checkpoint& checkpoint,
+                  const SourceTensor& source,
+                  std::span<const std::uint64_t> columns,
+                  std::vector<std::byte>& bytes);
+
+// Columns of a matrix of packed integers, as rows: codes is [columns, code rows]. `packs_rows`:
+// words hold codes of one column, of several rows; else codes of one row.
+void read_integer_columns(const Context& context,
+                          const Checkpoint& checkpoint,
+                          const SourceTensor& source,
+                          const IntPacking& packing,
+                          bool packs_rows,
+                          std::span<const std::uint64_t> columns,
+                          std::vector<std::int8_t>& codes);
+
+// The group of each column of a weight that has column_groups; empty where groups are columns side
+// by side. kInput for a group that there is not.
+std::vector<std::uint32_t> read_column_groups(const Checkpoint& checkpoint,
+                                              const SourceWeight& weight);
+
 }  // namespace quantmill

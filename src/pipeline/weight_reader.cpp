@@ -31,7 +31,7 @@ std::uint64_t code_row_bytes(const SourceWeight& weight, std::uint64_t cols) {
     case Encoding::kNvfp4:
       return cols / 2;
     case Encoding::kPackedInt:
-      return cols * weight.bits / 8;
+      return cols * weight.packing.bits / 8;
   }
   return 0;
 }
@@ -50,10 +50,6 @@ std::span<const std::uint8_t> as_codes(std::span<const std::byte> bytes) {
 
 bool is_integer(const SourceWeight& weight) {
   return weight.encoding == Encoding::kInt8 || weight.encoding == Encoding::kPackedInt;
-}
-
-IntPacking packing_of(const SourceWeight& weight) {
-  return {weight.bits, NibbleOrder::kSequential, IntCode::kOffset};
 }
 
 // Reads rows of `row_bytes` each, which start at byte `base` of a stored tensor; rows that follow
@@ -124,6 +120,8 @@ void WeightReader::choose(const ModelTensor& tensor) {
     weight_ = &architecture_.weights[tensor.stored];
     load_global_scale();
     load_zero_points();
+    column_groups_ = weight_->column_groups ? read_column_groups(checkpoint_, *weight_)
+                                            : std::vector<std::uint32_t>();
   }
 }
 
@@ -141,7 +139,12 @@ void WeightReader::load(const ModelTensor& tensor,
     load_columns(wanted);
     return;
   }
-  check_invariant(tensor.transposed == weight_->turned, "rows of codes are rows of a linear");
+  check_invariant(tensor.transposed == weight_->is_transposed_linear(),
+                  "rows of codes are rows of a linear");
+  if (weight_->turned && weight_->encoding == Encoding::kPackedInt) {
+    load_turned_integers(wanted);
+    return;
+  }
   load_codes(wanted);
   if (!weight_->is_plain()) {
     load_scales(wanted);
@@ -155,7 +158,7 @@ void WeightReader::load_stored(const ModelTensor& tensor,
                                std::uint64_t begin,
                                std::uint64_t count) {
   choose(tensor);
-  if (!weight_->turned) {
+  if (!weight_->is_transposed_linear()) {
     load(tensor, all_rows(tensor), begin, count);
     return;
   }
@@ -228,7 +231,7 @@ void WeightReader::load_scales(const std::vector<std::uint64_t>& rows) {
 // Of the whole weight: they are small, and packed across rows.
 void WeightReader::load_zero_points() {
   all_zero_points_.clear();
-  if (!weight_->zero_points) {
+  if (!weight_->zero_points || weight_->turned) {
     return;
   }
   check_invariant(!tensor_->slice, "zero points of slices are not read");
@@ -238,11 +241,44 @@ void WeightReader::load_zero_points() {
   const std::uint64_t groups = num_scales_of_row(*weight_, tensor_->in_features());
   all_zero_points_.resize(tensor_->out_features() * groups);
   int_unpack_rows(context_,
-                  packing_of(*weight_),
+                  weight_->packing,
                   as_codes(packed),
                   tensor_->out_features(),
                   groups,
                   all_zero_points_);
+}
+
+// Rows of the weight are columns of codes, scales and zero points.
+void WeightReader::load_turned_integers(const std::vector<std::uint64_t>& rows) {
+  const std::vector<SourceTensor>& tensors = checkpoint_.tensors();
+  read_integer_columns(context_,
+                       checkpoint_,
+                       tensors[weight_->codes],
+                       weight_->packing,
+                       weight_->packs_rows,
+                       rows,
+                       integers_);
+  const SourceTensor& scales = tensors[*weight_->scales];
+  read_columns(checkpoint_, scales, rows, scale_bytes_);
+  scales_ = decode_scales(scales.entry.dtype, scale_bytes_, scales.entry.name);
+  zero_points_.clear();
+  if (!weight_->zero_points) {
+    return;
+  }
+  read_integer_columns(context_,
+                       checkpoint_,
+                       tensors[*weight_->zero_points],
+                       weight_->packing,
+                       false,
+                       rows,
+                       zero_points_);
+  if (weight_->adds_one_to_zero_points) {
+    const int smallest = int_smallest(weight_->packing.bits);
+    const int largest = int_largest(weight_->packing.bits);
+    for (std::int8_t& zero_point : zero_points_) {
+      zero_point = static_cast<std::int8_t>(zero_point == largest ? smallest : zero_point + 1);
+    }
+  }
 }
 
 // The codes of loaded rows, one a byte, and their zero points.
@@ -252,8 +288,7 @@ void WeightReader::unpack(const std::vector<std::uint64_t>& rows) {
   if (weight_->encoding == Encoding::kInt8) {
     std::memcpy(integers_.data(), codes_.data(), integers_.size());
   } else {
-    int_unpack_columns(
-        context_, packing_of(*weight_), as_codes(codes_), rows.size(), cols, integers_);
+    int_unpack_columns(context_, weight_->packing, as_codes(codes_), rows.size(), cols, integers_);
   }
   zero_points_.clear();
   const std::uint64_t groups = num_scales_of_row(*weight_, cols);
@@ -300,8 +335,9 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
   }
   const std::uint64_t row_bytes = code_row_bytes(*weight_, out.cols);
   const std::uint64_t num_scales = num_scales_of_row(*weight_, out.cols);
-  const auto codes =
-      std::span<const std::byte>(codes_).subspan(first * row_bytes, out.rows * row_bytes);
+  const auto codes = [&] {
+    return std::span<const std::byte>(codes_).subspan(first * row_bytes, out.rows * row_bytes);
+  };
   const auto bytes_of_scales = [&](std::uint64_t element_bytes) {
     const std::uint64_t size = num_scales * element_bytes;
     return as_codes(
@@ -312,20 +348,21 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
   };
   switch (weight_->encoding) {
     case Encoding::kPlain:
-      return decode_to_float(context_, weight_->entry.dtype, codes, out);
+      return decode_to_float(context_, weight_->entry.dtype, codes(), out);
     case Encoding::kMx:
-      mx_dequantize(context_, weight_->element, as_codes(codes), bytes_of_scales(1), out);
+      mx_dequantize(context_, weight_->element, as_codes(codes()), bytes_of_scales(1), out);
       break;
     case Encoding::kNvfp4:
       return nvfp4_dequantize(context_,
-                              as_codes(codes),
+                              as_codes(codes()),
                               bytes_of_scales(1),
                               {global_scale_,
                                weight_->divides_by_global_scale ? GlobalScaleUse::kDivides
                                                                 : GlobalScaleUse::kMultiplies},
                               out);
     case Encoding::kFp8:
-      return fp8_dequantize(context_, as_codes(codes), scales(), {1, weight_->block_cols, 0}, out);
+      return fp8_dequantize(
+          context_, as_codes(codes()), scales(), {1, weight_->block_cols, 0}, out);
     case Encoding::kInt8:
     case Encoding::kPackedInt: {
       const auto of_rows = [&](const std::vector<std::int8_t>& values, std::uint64_t per_row) {
@@ -336,7 +373,7 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
                             of_rows(integers_, out.cols),
                             scales(),
                             of_rows(zero_points_, num_scales),
-                            {},
+                            column_groups_,
                             out);
     }
   }

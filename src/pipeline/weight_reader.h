@@ -66,6 +66,7 @@ class WeightReader {
   void load_columns(const std::vector<std::uint64_t>& rows);
   void load_scales(const std::vector<std::uint64_t>& rows);
   void load_zero_points();
+  void load_turned_integers(const std::vector<std::uint64_t>& rows);
   void unpack(const std::vector<std::uint64_t>& rows);
   void load_global_scale();
   [[nodiscard]] std::vector<float> decode_scales(DType dtype,
@@ -84,6 +85,7 @@ class WeightReader {
   std::vector<std::int8_t> zero_points_;  // [rows, scales of a row], or none
   std::vector<std::int8_t> all_zero_points_;  // of the whole weight
   std::vector<float> values_;  // of load_stored() where the codes are turned; else empty
+  std::vector<std::uint32_t> column_groups_;  // of the columns, where they are not side by side
   float global_scale_ = 1;
 };
 

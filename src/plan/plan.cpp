@@ -177,7 +177,7 @@ void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
   if (source.is_plain()) {
     return;
   }
-  if (tensor.shape.size() != 2 || tensor.transposed != source.turned) {
+  if (tensor.shape.size() != 2 || tensor.transposed != source.is_transposed_linear()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: stored as {} codes, which are read row by row, but the "
                             "architecture describes no linear whose rows these are",
