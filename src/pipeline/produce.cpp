@@ -135,7 +135,7 @@ void RowProducer::load(const TensorWork& work, std::uint64_t begin, std::uint64_
   if (work.is_quantized()) {
     reader_.load(tensor, work.source_rows, begin, rows);
   } else if (!source.is_plain()) {
-    reader_.load(tensor, all_rows(tensor), begin, rows);
+    reader_.load_stored(tensor, begin, rows);
   } else {
     const std::uint64_t row_bytes = work.cols * dtype_bits(source.entry.dtype) / 8;
     stored_.resize(rows * row_bytes);

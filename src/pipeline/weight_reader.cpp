@@ -14,6 +14,7 @@
 #include "kernels/int4_pack.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
+#include "pipeline/turned_codes.h"
 
 namespace quantmill {
 namespace {
@@ -30,7 +31,7 @@ std::uint64_t code_row_bytes(const SourceWeight& weight, std::uint64_t cols) {
     case Encoding::kNvfp4:
       return cols / 2;
     case Encoding::kPackedInt:
-      return cols * weight.bits / 8;
+      return cols * weight.packing.bits / 8;
   }
   return 0;
 }
@@ -49,10 +50,6 @@ std::span<const std::uint8_t> as_codes(std::span<const std::byte> bytes) {
 
 bool is_integer(const SourceWeight& weight) {
   return weight.encoding == Encoding::kInt8 || weight.encoding == Encoding::kPackedInt;
-}
-
-IntPacking packing_of(const SourceWeight& weight) {
-  return {weight.bits, NibbleOrder::kSequential, IntCode::kOffset};
 }
 
 // Reads rows of `row_bytes` each, which start at byte `base` of a stored tensor; rows that follow
@@ -74,6 +71,17 @@ void read_runs(const Checkpoint& checkpoint,
                     std::span(bytes).subspan(i * row_bytes, run * row_bytes));
     i += run;
   }
+}
+
+std::optional<MatrixPosition> find_nonfinite(ConstFloatMatrix values) {
+  for (std::size_t row = 0; row < values.rows; ++row) {
+    for (std::size_t col = 0; col < values.cols; ++col) {
+      if (!std::isfinite(values.row(row)[col])) {
+        return MatrixPosition{row, col};
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -101,7 +109,20 @@ WeightReader::WeightReader(const Context& context,
 
 std::uint64_t WeightReader::loaded_row_bytes(const SourceWeight& weight, std::uint64_t cols) {
   return code_row_bytes(weight, cols) +
-         (weight.is_plain() ? 0 : num_scales_of_row(weight, cols) * (sizeof(float) + 4));
+         (weight.is_plain() ? 0 : num_scales_of_row(weight, cols) * (sizeof(float) + 4)) +
+         (weight.turned ? cols * sizeof(float) : 0);
+}
+
+void WeightReader::choose(const ModelTensor& tensor) {
+  values_.clear();
+  if (tensor_ != &tensor) {
+    tensor_ = &tensor;
+    weight_ = &architecture_.weights[tensor.stored];
+    load_global_scale();
+    load_zero_points();
+    column_groups_ = weight_->column_groups ? read_column_groups(checkpoint_, *weight_)
+                                            : std::vector<std::uint32_t>();
+  }
 }
 
 void WeightReader::load(const ModelTensor& tensor,
@@ -109,19 +130,19 @@ void WeightReader::load(const ModelTensor& tensor,
                         std::uint64_t begin,
                         std::uint64_t count,
                         std::uint64_t step) {
-  if (tensor_ != &tensor) {
-    tensor_ = &tensor;
-    weight_ = &architecture_.weights[tensor.stored];
-    check_invariant(!tensor.transposed || weight_->is_plain(), "codes are never transposed");
-    load_global_scale();
-    load_zero_points();
-  }
+  choose(tensor);
   std::vector<std::uint64_t> wanted;
   for (std::uint64_t i = 0; i < count; ++i) {
     wanted.push_back(rows.row(begin + i * step));
   }
-  if (tensor.transposed) {
+  if (tensor.transposed && weight_->is_plain()) {
     load_columns(wanted);
+    return;
+  }
+  check_invariant(tensor.transposed == weight_->is_transposed_linear(),
+                  "rows of codes are rows of a linear");
+  if (weight_->turned && weight_->encoding == Encoding::kPackedInt) {
+    load_turned_integers(wanted);
     return;
   }
   load_codes(wanted);
@@ -131,6 +152,24 @@ void WeightReader::load(const ModelTensor& tensor,
       unpack(wanted);
     }
   }
+}
+
+void WeightReader::load_stored(const ModelTensor& tensor,
+                               std::uint64_t begin,
+                               std::uint64_t count) {
+  choose(tensor);
+  if (!weight_->is_transposed_linear()) {
+    load(tensor, all_rows(tensor), begin, count);
+    return;
+  }
+  values_.resize(count * tensor.out_features());
+  read_turned_mx(context_,
+                 checkpoint_,
+                 *weight_,
+                 tensor.slice.value_or(0),
+                 tensor.in_features(),
+                 begin,
+                 FloatMatrix{values_.data(), count, tensor.out_features()});
 }
 
 void WeightReader::load_codes(const std::vector<std::uint64_t>& rows) {
@@ -192,7 +231,7 @@ void WeightReader::load_scales(const std::vector<std::uint64_t>& rows) {
 // Of the whole weight: they are small, and packed across rows.
 void WeightReader::load_zero_points() {
   all_zero_points_.clear();
-  if (!weight_->zero_points) {
+  if (!weight_->zero_points || weight_->turned) {
     return;
   }
   check_invariant(!tensor_->slice, "zero points of slices are not read");
@@ -202,11 +241,44 @@ void WeightReader::load_zero_points() {
   const std::uint64_t groups = num_scales_of_row(*weight_, tensor_->in_features());
   all_zero_points_.resize(tensor_->out_features() * groups);
   int_unpack_rows(context_,
-                  packing_of(*weight_),
+                  weight_->packing,
                   as_codes(packed),
                   tensor_->out_features(),
                   groups,
                   all_zero_points_);
+}
+
+// Rows of the weight are columns of codes, scales and zero points.
+void WeightReader::load_turned_integers(const std::vector<std::uint64_t>& rows) {
+  const std::vector<SourceTensor>& tensors = checkpoint_.tensors();
+  read_integer_columns(context_,
+                       checkpoint_,
+                       tensors[weight_->codes],
+                       weight_->packing,
+                       weight_->packs_rows,
+                       rows,
+                       integers_);
+  const SourceTensor& scales = tensors[*weight_->scales];
+  read_columns(checkpoint_, scales, rows, scale_bytes_);
+  scales_ = decode_scales(scales.entry.dtype, scale_bytes_, scales.entry.name);
+  zero_points_.clear();
+  if (!weight_->zero_points) {
+    return;
+  }
+  read_integer_columns(context_,
+                       checkpoint_,
+                       tensors[*weight_->zero_points],
+                       weight_->packing,
+                       false,
+                       rows,
+                       zero_points_);
+  if (weight_->adds_one_to_zero_points) {
+    const int smallest = int_smallest(weight_->packing.bits);
+    const int largest = int_largest(weight_->packing.bits);
+    for (std::int8_t& zero_point : zero_points_) {
+      zero_point = static_cast<std::int8_t>(zero_point == largest ? smallest : zero_point + 1);
+    }
+  }
 }
 
 // The codes of loaded rows, one a byte, and their zero points.
@@ -216,8 +288,7 @@ void WeightReader::unpack(const std::vector<std::uint64_t>& rows) {
   if (weight_->encoding == Encoding::kInt8) {
     std::memcpy(integers_.data(), codes_.data(), integers_.size());
   } else {
-    int_unpack_columns(
-        context_, packing_of(*weight_), as_codes(codes_), rows.size(), cols, integers_);
+    int_unpack_columns(context_, weight_->packing, as_codes(codes_), rows.size(), cols, integers_);
   }
   zero_points_.clear();
   const std::uint64_t groups = num_scales_of_row(*weight_, cols);
@@ -258,10 +329,15 @@ std::vector<float> WeightReader::decode_scales(DType dtype,
 }
 
 std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMatrix out) const {
+  if (!values_.empty()) {
+    std::memcpy(out.data, &values_[first * out.cols], out.rows * out.cols * sizeof(float));
+    return find_nonfinite(out);
+  }
   const std::uint64_t row_bytes = code_row_bytes(*weight_, out.cols);
   const std::uint64_t num_scales = num_scales_of_row(*weight_, out.cols);
-  const auto codes =
-      std::span<const std::byte>(codes_).subspan(first * row_bytes, out.rows * row_bytes);
+  const auto codes = [&] {
+    return std::span<const std::byte>(codes_).subspan(first * row_bytes, out.rows * row_bytes);
+  };
   const auto bytes_of_scales = [&](std::uint64_t element_bytes) {
     const std::uint64_t size = num_scales * element_bytes;
     return as_codes(
@@ -272,20 +348,21 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
   };
   switch (weight_->encoding) {
     case Encoding::kPlain:
-      return decode_to_float(context_, weight_->entry.dtype, codes, out);
+      return decode_to_float(context_, weight_->entry.dtype, codes(), out);
     case Encoding::kMx:
-      mx_dequantize(context_, weight_->element, as_codes(codes), bytes_of_scales(1), out);
+      mx_dequantize(context_, weight_->element, as_codes(codes()), bytes_of_scales(1), out);
       break;
     case Encoding::kNvfp4:
       return nvfp4_dequantize(context_,
-                              as_codes(codes),
+                              as_codes(codes()),
                               bytes_of_scales(1),
                               {global_scale_,
                                weight_->divides_by_global_scale ? GlobalScaleUse::kDivides
                                                                 : GlobalScaleUse::kMultiplies},
                               out);
     case Encoding::kFp8:
-      return fp8_dequantize(context_, as_codes(codes), scales(), {1, weight_->block_cols, 0}, out);
+      return fp8_dequantize(
+          context_, as_codes(codes()), scales(), {1, weight_->block_cols, 0}, out);
     case Encoding::kInt8:
     case Encoding::kPackedInt: {
       const auto of_rows = [&](const std::vector<std::int8_t>& values, std::uint64_t per_row) {
@@ -296,18 +373,11 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
                             of_rows(integers_, out.cols),
                             scales(),
                             of_rows(zero_points_, num_scales),
-                            {},
+                            column_groups_,
                             out);
     }
   }
-  for (std::size_t row = 0; row < out.rows; ++row) {
-    for (std::size_t col = 0; col < out.cols; ++col) {
-      if (!std::isfinite(out.row(row)[col])) {
-        return MatrixPosition{row, col};
-      }
-    }
-  }
-  return std::nullopt;
+  return find_nonfinite(out);
 }
 
 }  // namespace quantmill

@@ -42,9 +42,14 @@ class WeightReader {
             std::uint64_t count,
             std::uint64_t step = 1);
 
-  // Loaded rows from number `first`, as many as `out` has, as floats; out.cols is in_features().
-  // Exact for plain weights and MX; otherwise code times scale, rounded to float once. Returns the
-  // first NaN or infinity in row order, if there is one.
+  // Reads rows [begin, begin + count) of a weight that is not plain as it is stored: of one that is
+  // stored as [in, out], the inputs. kIo; kInput as load().
+  void load_stored(const ModelTensor& tensor, std::uint64_t begin, std::uint64_t count);
+
+  // Loaded rows from number `first`, as many as `out` has, as floats; out.cols is in_features(),
+  // and after load_stored() the second dimension. Exact for plain weights and MX; otherwise code
+  // times scale, rounded to float once. Returns the first NaN or infinity in row order, if there is
+  // one.
   std::optional<MatrixPosition> decode(std::uint64_t first, FloatMatrix out) const;
 
   // The loaded rows as they are stored, for a copy of codes.
@@ -56,10 +61,12 @@ class WeightReader {
   static std::uint64_t loaded_row_bytes(const SourceWeight& weight, std::uint64_t cols);
 
  private:
+  void choose(const ModelTensor& tensor);
   void load_codes(const std::vector<std::uint64_t>& rows);
   void load_columns(const std::vector<std::uint64_t>& rows);
   void load_scales(const std::vector<std::uint64_t>& rows);
   void load_zero_points();
+  void load_turned_integers(const std::vector<std::uint64_t>& rows);
   void unpack(const std::vector<std::uint64_t>& rows);
   void load_global_scale();
   [[nodiscard]] std::vector<float> decode_scales(DType dtype,
@@ -77,6 +84,8 @@ class WeightReader {
   std::vector<std::int8_t> integers_;     // codes, one a byte
   std::vector<std::int8_t> zero_points_;  // [rows, scales of a row], or none
   std::vector<std::int8_t> all_zero_points_;  // of the whole weight
+  std::vector<float> values_;  // of load_stored() where the codes are turned; else empty
+  std::vector<std::uint32_t> column_groups_;  // of the columns, where they are not side by side
   float global_scale_ = 1;
 };
 

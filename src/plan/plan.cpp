@@ -172,12 +172,15 @@ Action choose_action(const ModelTensor& tensor,
   return !folds.empty() || stored != source ? Action::kFoldLinear : Action::kCopy;
 }
 
-// Codes can be read as the rows of a matrix only.
+// Codes can be read as the rows of a linear only.
 void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
-  if (tensor.shape.size() != 2 || tensor.transposed) {
+  if (source.is_plain()) {
+    return;
+  }
+  if (tensor.shape.size() != 2 || tensor.transposed != source.is_transposed_linear()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: stored as {} codes, which are read row by row, but the "
-                            "architecture describes no matrix [out, in]",
+                            "architecture describes no linear whose rows these are",
                             tensor.name,
                             encoding_name(source.encoding)));
   }
@@ -197,6 +200,7 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
     if (plan.architecture.tied && !plan.recipe.untie && plan.architecture.tied->dropped == index) {
       continue;
     }
+    check_decodable(tensor, source);
     if (quantizes && quantized[index]) {
       check_quantizable(tensor, entry.dtype, plan.recipe.scheme);
       const bool has_codes = plan.recipe.scheme == Scheme::kMxfp4 &&
@@ -209,7 +213,6 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
     const bool is_matrix = tensor.shape.size() == 2;
     work.action = choose_action(tensor, folds, entry.dtype, work.stored);
     if (!source.is_plain()) {
-      check_decodable(tensor, source);
       work.action = Action::kFoldLinear;
     }
     work.cols = is_matrix ? tensor.shape[1] : tensor.num_elements();

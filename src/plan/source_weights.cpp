@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <unordered_map>
 #include <utility>
 
@@ -12,25 +11,23 @@
 #include "base/error.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
-#include "plan/json_text.h"
+#include "plan/quantization_settings.h"
+#include "plan/source_integers.h"
 
 namespace quantmill {
 
 namespace {
 
-constexpr std::uint64_t kFp8Block = 128;  // DeepSeek-V3 and all that follow it
-
 // What may stand beside the codes of a weight X.weight, by what it is called after "X".
 constexpr std::array<std::string_view, 4> kScaleSuffixes = {
     ".weight_scale_inv", ".weight_scale", ".scale", "_scale_inv"};
 // Of no matter for the weights: how servers quantize activations, and the shape of packed codes.
-constexpr std::array<std::string_view, 7> kRuntimeSuffixes = {".input_scale",
+constexpr std::array<std::string_view, 6> kRuntimeSuffixes = {".input_scale",
                                                               ".input_scale_2",
                                                               ".input_zero_point",
                                                               ".input_global_scale",
                                                               ".output_scale",
-                                                              ".weight_shape",
-                                                              ".weight_g_idx"};
+                                                              ".weight_shape"};
 
 [[noreturn]] void fail(const std::string& message) {
   throw Error(ErrorCode::kInput, message);
@@ -53,57 +50,9 @@ std::vector<std::uint64_t> with_last(std::vector<std::uint64_t> shape,
   return shape;
 }
 
-// What the quantization_config says of things that shapes leave open.
-struct Settings {
-  std::string method;
-  std::string element;  // the first "dtype" that names a format of six bits
-  std::optional<std::uint64_t> num_bits;
-  std::vector<std::uint64_t> block_size;  // rows, cols
-};
-
-// Calls `visit` with every member of the value and of what is inside it.
-void for_each_member(const JsonValue& value,
-                     const std::function<void(const std::string&, const JsonValue&)>& visit) {
-  for (std::size_t i = 0; i < value.items.size(); ++i) {
-    if (value.kind == JsonValue::Kind::kObject) {
-      visit(value.keys[i], value.items[i]);
-    }
-    for_each_member(value.items[i], visit);
-  }
-}
-
-Settings read_settings(const std::string& config_json) {
-  Settings settings;
-  const JsonValue config = parse_json(config_json, "config.json", ErrorCode::kInput);
-  const JsonValue* section = config.find("quantization_config");
-  if (section == nullptr) {
-    return settings;
-  }
-  if (const JsonValue* const method = section->find("quant_method")) {
-    settings.method = method->text;
-  }
-  for_each_member(*section, [&](const std::string& key, const JsonValue& value) {
-    if (key == "weight_block_size" || key == "block_structure") {
-      settings.block_size.clear();
-      for (const JsonValue& item : value.items) {
-        settings.block_size.push_back(item.as_unsigned().value_or(0));
-      }
-    } else if (key == "num_bits" && value.as_unsigned()) {
-      settings.num_bits = settings.num_bits.value_or(*value.as_unsigned());
-    } else if (key == "dtype" && settings.element.empty() && value.text.starts_with("fp6")) {
-      settings.element = value.text;
-    }
-  });
-  if (settings.block_size.size() != 2 || settings.block_size[0] == 0 ||
-      settings.block_size[1] == 0) {
-    settings.block_size = {kFp8Block, kFp8Block};
-  }
-  return settings;
-}
-
 class WeightFinder {
  public:
-  WeightFinder(const std::vector<SourceTensor>& stored, Settings settings)
+  WeightFinder(const std::vector<SourceTensor>& stored, QuantizationSettings settings)
       : stored_(stored), settings_(std::move(settings)), used_(stored.size(), false) {
     for (std::size_t i = 0; i < stored.size(); ++i) {
       by_name_.emplace(stored[i].entry.name, i);
@@ -156,14 +105,15 @@ class WeightFinder {
     if (tensor.dtype == DType::kF8E4m3) {
       return !ends_with(tensor, ".weight_scale");
     }
-    if (ends_with(tensor, ".weight_packed")) {
+    if (ends_with(tensor, ".weight_packed") || ends_with(tensor, ".qweight")) {
       return true;
     }
     if (ends_with(tensor, "_blocks")) {
       return by_name_.contains(without(tensor.name, "_blocks") + "_scales");
     }
     return ends_with(tensor, ".weight") &&
-           (tensor.dtype == DType::kU8 || tensor.dtype == DType::kI8);
+           (tensor.dtype == DType::kU8 || tensor.dtype == DType::kI8 ||
+            tensor.dtype == DType::kI32);
   }
 
   // The tensor of this name beside the codes; marks it as used.
@@ -187,6 +137,8 @@ class WeightFinder {
       read_blocks(weight);
     } else if (ends_with(entry(index), ".weight_packed")) {
       read_packed(weight);
+    } else if (ends_with(entry(index), ".qweight")) {
+      read_qweight(weight);
     } else {
       read_coded(weight);
     }
@@ -194,7 +146,7 @@ class WeightFinder {
     return weight;
   }
 
-  // gpt-oss: Y_blocks U8 [experts, rows, cols / 32, 16] and Y_scales U8 [experts, rows, cols / 32].
+  // gpt-oss: Y_blocks U8 [experts, out, in / 32, 16] and Y_scales U8 [experts, out, in / 32].
   void read_blocks(SourceWeight& weight) {
     weight.scales = take(without(weight.entry.name, "_blocks") + "_scales");
     std::vector<std::uint64_t> shape = weight.entry.shape;
@@ -202,11 +154,14 @@ class WeightFinder {
     const bool fits = shape.size() >= 3 && shape.back() * 2 == kMxBlock &&
                       std::equal(shape.begin(), shape.end() - 1, scales.begin(), scales.end());
     if (!fits || weight.entry.dtype != DType::kU8 || entry(*weight.scales).dtype != DType::kU8) {
-      fail_scales(weight);
+      fail_scales(stored_, weight);
     }
     shape.pop_back();
     shape.back() *= kMxBlock;
+    std::swap(shape.back(), shape[shape.size() - 2]);
     weight.entry.shape = std::move(shape);
+    weight.entry.name = without(weight.entry.name, "_blocks");
+    weight.turned = true;
     weight.encoding = Encoding::kMx;
   }
 
@@ -219,45 +174,32 @@ class WeightFinder {
     }
     weight.zero_points = take(base + "_zero_point");
     weight.global_scale = take(base + "_global_scale");
+    weight.column_groups = take(base + "_g_idx");
     if (weight.entry.dtype == DType::kI32) {
-      read_packed_integers(weight);
+      describe_packed_integers(stored_, settings_, weight);
     } else {
       read_four_bits(weight, true);
     }
     weight.entry.name = base;
   }
 
-  void read_packed_integers(SourceWeight& weight) {
-    const std::uint64_t bits = settings_.num_bits.value_or(0);
-    const std::vector<std::uint64_t>& scales = entry(*weight.scales).shape;
-    const std::vector<std::uint64_t>& codes = weight.entry.shape;
-    if (bits != 4 && bits != 8) {
-      fail(
-          fmt::format("tensor {}: config.json says that packed integers have {} bits; 4 and 8 are "
-                      "known",
-                      weight.entry.name,
-                      bits));
+  // AutoAWQ and GPTQ: X.qweight.
+  void read_qweight(SourceWeight& weight) {
+    const std::string base = without(weight.entry.name, ".qweight");
+    weight.scales = take(base + ".scales");
+    weight.zero_points = take(base + ".qzeros");
+    weight.column_groups = take(base + ".g_idx");
+    if (!weight.scales) {
+      fail_missing(weight, base + ".scales");
     }
-    const std::uint64_t cols = codes.back() * (32 / bits);
-    const bool fits = scales.size() == codes.size() &&
-                      scales[scales.size() - 2] == codes[codes.size() - 2] && scales.back() > 0 &&
-                      cols % scales.back() == 0;
-    if (!fits) {
-      fail_scales(weight);
+    if (!weight.zero_points) {
+      fail_missing(weight, base + ".qzeros", "zero point");
     }
-    const std::uint64_t in_word = 32 / bits;
-    if (weight.zero_points &&
-        entry(*weight.zero_points).shape !=
-            with_last(codes, blocks(codes[codes.size() - 2], in_word), scales.back())) {
-      fail(fmt::format("tensor {}: its zero points {} do not fit the scales {}",
-                       weight.entry.name,
-                       describe(entry(*weight.zero_points)),
-                       describe(entry(*weight.scales))));
+    if (!weight.column_groups && settings_.reorders_columns) {
+      fail_missing(weight, base + ".g_idx", "order of columns");
     }
-    weight.encoding = Encoding::kPackedInt;
-    weight.bits = static_cast<std::uint32_t>(bits);
-    weight.block_cols = cols / scales.back();
-    weight.entry.shape = with_last(codes, codes[codes.size() - 2], cols);
+    describe_turned_integers(stored_, settings_, weight);
+    weight.entry.name = base + ".weight";
   }
 
   // e2m1, two to a byte: MXFP4 with byte scales, NVFP4 with e4m3 scales. Or six bits.
@@ -269,7 +211,7 @@ class WeightFinder {
     const bool same_rows =
         scales.shape.size() == codes.size() && scales.shape[scales.shape.size() - 2] == rows;
     if (!same_rows || weight.entry.dtype != DType::kU8) {
-      fail_scales(weight);
+      fail_scales(stored_, weight);
     }
     const bool byte_scales = scales.dtype == DType::kU8 || scales.dtype == DType::kF8E8m0;
     if (byte_scales && scales.shape.back() * kMxBlock == width * 2) {
@@ -290,7 +232,7 @@ class WeightFinder {
       weight.divides_by_global_scale = is_packed_name;
       weight.entry.shape = with_last(codes, rows, width * 2);
     } else {
-      fail_scales(weight);
+      fail_scales(stored_, weight);
     }
   }
 
@@ -325,7 +267,9 @@ class WeightFinder {
     }
     weight.global_scale = take(base + ".weight_scale_2");
     weight.zero_points = take(base + ".weight_zero_point");
-    if (weight.entry.dtype == DType::kU8) {
+    if (weight.entry.dtype == DType::kI32) {
+      describe_turned_integers(stored_, settings_, weight);
+    } else if (weight.entry.dtype == DType::kU8) {
       read_four_bits(weight, false);
     } else {
       read_bytes(weight);
@@ -360,7 +304,7 @@ class WeightFinder {
       weight.block_rows = rows;
       weight.block_cols = cols;
     } else {
-      fail_scales(weight);
+      fail_scales(stored_, weight);
     }
     check_scale_type(weight);
     if (weight.zero_points) {
@@ -374,24 +318,19 @@ class WeightFinder {
     const bool is_known = dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16 ||
                           dtype == DType::kF8E8m0 || dtype == DType::kU8;
     if (!is_known) {
-      fail_scales(weight);
+      fail_scales(stored_, weight);
     }
   }
 
-  [[noreturn]] void fail_scales(const SourceWeight& weight) const {
-    fail(fmt::format("tensor {}: codes {} and scales {} {} do not belong to any known format",
-                     weight.entry.name,
-                     describe(entry(weight.codes)),
-                     entry(*weight.scales).name,
-                     describe(entry(*weight.scales))));
-  }
-
-  [[noreturn]] void fail_missing(const SourceWeight& weight, const std::string& names) const {
+  [[noreturn]] void fail_missing(const SourceWeight& weight,
+                                 const std::string& names,
+                                 std::string_view part = "scale") const {
     fail(
-        fmt::format("tensor {}: {} are codes of a quantized weight, but its scale is not in the "
+        fmt::format("tensor {}: {} are codes of a quantized weight, but its {} is not in the "
                     "checkpoint (looked for {}); read without one every value would be wrong",
                     weight.entry.name,
                     dtype_name(weight.entry.dtype),
+                    part,
                     names));
   }
 
@@ -401,7 +340,7 @@ class WeightFinder {
                                           ".weight_scale",
                                           ".weight_global_scale",
                                           ".weight_scale_2",
-                                          ".qweight"}) {
+                                          ".qzeros"}) {
       if (ends_with(entry(index), suffix)) {
         fail(
             fmt::format("tensor {}: {} belongs to a quantized weight of a format that is not known",
@@ -412,7 +351,7 @@ class WeightFinder {
   }
 
   const std::vector<SourceTensor>& stored_;
-  Settings settings_;
+  QuantizationSettings settings_;
   std::vector<bool> used_;
   std::unordered_map<std::string, std::size_t> by_name_;
 
@@ -449,7 +388,7 @@ std::string_view encoding_name(Encoding encoding) {
 
 std::vector<SourceWeight> find_weights(const std::vector<SourceTensor>& stored,
                                        const std::string& config_json) {
-  WeightFinder finder(stored, read_settings(config_json));
+  WeightFinder finder(stored, read_quantization_settings(config_json));
   finder.pass_over_runtime_tensors();
   return finder.find();
 }

@@ -29,8 +29,9 @@ using Identifier = UniqueHandle<IdentifierTraits>;
 
 // A group of an open file. Must not outlive the Writer or Reader that it came from.
 // Values are little-endian; datasets are contiguous; text is of fixed length, UTF-8, padded with
-// NUL. Errors: kIo when writing; kInput when reading, naming file and object: an object that is
-// missing or of another type, rank or size, a link to another place, data outside the file.
+// NUL; text of variable length, as h5py writes it, is read too. Errors: kIo when writing; kInput
+// when reading, naming file and object: an object that is missing or of another type, rank or size,
+// a link to another place, data outside the file.
 class Group {
  public:
   [[nodiscard]] Group create_group(const std::string& name) const;

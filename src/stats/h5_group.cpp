@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -119,6 +120,27 @@ void require_scalar(hid_t attribute, const std::string& where) {
   if (H5Sget_simple_extent_type(space.get()) != H5S_SCALAR) {
     throw Error(ErrorCode::kInput, fmt::format("{}: the attribute is not a single value", where));
   }
+}
+
+// Text whose length is stored with it, the library's to allocate and free.
+std::string read_variable_text(hid_t attribute,
+                               hid_t type,
+                               std::uint64_t file_bytes,
+                               const std::string& where) {
+  const Identifier in_memory = opened(H5Tcopy(H5T_C_S1), where, "the attribute is damaged");
+  check_property(H5Tset_size(in_memory.get(), H5T_VARIABLE));
+  check_property(H5Tset_cset(in_memory.get(), H5Tget_cset(type)));
+  char* value = nullptr;
+  check_read(H5Aread(attribute, in_memory.get(), &value), where, "the attribute is damaged");
+  if (value == nullptr) {
+    return {};
+  }
+  const std::unique_ptr<char, decltype(&H5free_memory)> owner(value, &H5free_memory);
+  const std::string_view text(value);
+  if (text.size() > file_bytes) {
+    throw Error(ErrorCode::kInput, fmt::format("{}: claims {} bytes of text", where, text.size()));
+  }
+  return std::string(text);
 }
 
 // Number of elements of a one-dimensional space whose values fit into the file.
@@ -277,8 +299,11 @@ std::string Group::read_text(const std::string& attribute) const {
   const Identifier found = open_attribute(group_.get(), attribute, where);
   require_scalar(found.get(), where);
   const Identifier type = opened(H5Aget_type(found.get()), where, "the attribute is damaged");
-  if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0) {
-    throw Error(ErrorCode::kInput, fmt::format("{}: is not text of fixed length", where));
+  if (H5Tget_class(type.get()) != H5T_STRING) {
+    throw Error(ErrorCode::kInput, fmt::format("{}: is not text", where));
+  }
+  if (H5Tis_variable_str(type.get()) != 0) {
+    return read_variable_text(found.get(), type.get(), file_bytes_, where);
   }
   const std::size_t size = H5Tget_size(type.get());
   if (size > file_bytes_) {

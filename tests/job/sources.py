@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 
-from any_model import CONFIG, HIDDEN, Model, to_bf16, to_f32
+from any_model import CONFIG, EXPERT, EXPERTS, HEADS, HIDDEN, LAYERS, Model, save_statistics, to_bf16, to_f32
 from jobs import JobTest, read_folder, write_safetensors
 
 
@@ -132,7 +132,7 @@ class Sources(JobTest):
                 for name, (dtype, values) in self.tensors.items():
                     np.testing.assert_array_equal(got[name.replace("weight_packed", "weight")][1], values, name)
 
-    def put_packed(self, name, bits, group, asymmetric):
+    def put_packed(self, name, bits, group, asymmetric, reordered=False):
         rows, cols = self.tensors.pop(name)[1].shape
         base, low, per_word = name.removesuffix(".weight"), -(1 << (bits - 1)), 32 // bits
         codes = self.random.integers(low, -low, (rows, cols))
@@ -148,16 +148,118 @@ class Sources(JobTest):
         self.tensors[base + ".weight_shape"] = ("I64", np.array([rows, cols], "<i8"))
         if asymmetric:
             self.tensors[base + ".weight_zero_point"] = ("I32", np.ascontiguousarray(pack(zeros.T).T))
-        self.wanted[name] = (codes - np.repeat(zeros, group, 1)).astype("<f4") * np.repeat(scales, group, 1)
+        groups = self.random.permutation(cols) // group if reordered else np.arange(cols) // group
+        if reordered:
+            self.tensors[base + ".weight_g_idx"] = ("I32", groups.astype("<i4"))
+        self.wanted[name] = (codes - zeros[:, groups]).astype("<f4") * scales[:, groups]
 
     def test_packed_integers_of_compressed_tensors(self):
-        for bits, group, asymmetric in ((4, 32, False), (4, 32, True), (8, 32, True)):
-            with self.subTest(bits=bits, asymmetric=asymmetric):
+        for bits, group, asymmetric, reordered in ((4, 32, False, False), (4, 32, True, False), (8, 32, True, False), (4, 32, True, True)):
+            with self.subTest(bits=bits, asymmetric=asymmetric, reordered=reordered):
                 self.setUp()
                 for name in self.linears():
-                    self.put_packed(name, bits, group, asymmetric)
+                    self.put_packed(name, bits, group, asymmetric, reordered)
                 self.check({"quant_method": "compressed-tensors", "format": "pack-quantized",
                             "config_groups": {"group_0": {"weights": {"num_bits": bits, "group_size": group}}}})
+
+    @staticmethod
+    def words(fields, bits, order=None):
+        """Fields that count from 0 in words of 32 bits along the last axis, the first (of `order`) in the lowest bits."""
+        per_word = 32 // bits
+        split = fields.reshape(*fields.shape[:-1], -1, per_word)[..., order or range(per_word)].astype(np.uint32)
+        return np.bitwise_or.reduce(split << (bits * np.arange(per_word, dtype=np.uint32)), -1).view("<i4")
+
+    AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+    def integers(self, name, bits, group):
+        """[K, N] fields, [K / g, N] zero points and scales of a linear that is taken out; K, N."""
+        rows, cols = self.tensors.pop(name)[1].shape
+        scales = np.exp(self.random.normal(-6, 1, (cols // group, rows))).astype("<f2")
+        top = 1 << bits
+        return self.random.integers(0, top, (cols, rows)), self.random.integers(0, top, (cols // group, rows)), scales
+
+    def put_awq(self, name):
+        codes, zeros, scales = self.integers(name, 4, 32)
+        base = name.removesuffix("weight")
+        self.tensors[base + "qweight"] = ("I32", self.words(codes, 4, self.AWQ_ORDER))
+        self.tensors[base + "qzeros"] = ("I32", self.words(zeros, 4, self.AWQ_ORDER))
+        self.tensors[base + "scales"] = ("F16", scales)
+        self.wanted[name] = ((codes - np.repeat(zeros, 32, 0)).astype("<f4") * np.repeat(scales, 32, 0).astype("<f4")).T
+
+    AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+
+    def test_autoawq(self):
+        for name in self.linears():
+            self.put_awq(name)
+        source = self.check(self.AWQ)
+        plain = self.save({}, {name: self.tensors.get(name, ("F32", values)) for name, values in self.wanted.items()}, "plain")
+        stats = save_statistics(self.folder / "calib")
+        got, wanted = (read_folder(self.quantize(source=folder, stats=stats, ranks=2)) for folder in (source, plain))
+        for name in wanted:
+            if name.endswith("_proj.weight"):
+                np.testing.assert_array_equal(got[name][1], wanted[name][1], name)
+
+    def put_gptq(self, name, bits, stored_less, reordered):
+        codes, zeros, scales = self.integers(name, bits, 32)
+        groups = self.random.permutation(len(codes)) // 32 if reordered else np.arange(len(codes)) // 32
+        base = name.removesuffix("weight")
+        self.tensors[base + "qweight"] = ("I32", np.ascontiguousarray(self.words(codes.T, bits).T))
+        self.tensors[base + "qzeros"] = ("I32", self.words((zeros - stored_less) % (1 << bits), bits))
+        self.tensors[base + "scales"] = ("F16", scales)
+        self.tensors[base + "g_idx"] = ("I32", groups.astype("<i4"))
+        self.wanted[name] = ((codes - zeros[groups]).astype("<f4") * scales[groups].astype("<f4")).T
+
+    def test_gptq(self):
+        for bits, form, reordered in ((4, "gptq", False), (4, "gptq_v2", True), (8, "gptq", True)):
+            with self.subTest(bits=bits, form=form):
+                self.setUp()
+                for name in self.linears():
+                    self.put_gptq(name, bits, form == "gptq", reordered)
+                self.check({"quant_method": "gptq", "bits": bits, "group_size": 32, "desc_act": reordered, "checkpoint_format": form})
+
+    def test_quark_integers(self):
+        for dtype in ("int4", "uint4"):
+            with self.subTest(dtype=dtype):
+                self.setUp()
+                for name in self.linears():
+                    fields, zeros, scales = self.integers(name, 4, 32)
+                    zeros = zeros if dtype == "uint4" else 0 * zeros
+                    values = fields if dtype == "uint4" else (fields ^ 8) - 8  # two's complement
+                    base = name.removesuffix("weight")
+                    self.tensors[name] = ("I32", self.words(fields, 4, self.AWQ_ORDER))
+                    self.tensors[base + "weight_zero_point"] = ("I32", self.words(zeros, 4, self.AWQ_ORDER))
+                    stored = to_bf16(scales.astype("<f4"))
+                    self.tensors[base + "weight_scale"] = ("BF16", stored)
+                    self.wanted[name] = ((values - np.repeat(zeros, 32, 0)).astype("<f4") * np.repeat(to_f32(stored), 32, 0)).T
+                self.check({"quant_method": "quark", "export": {"pack_method": "reorder"},
+                            "global_quant_config": {"weight": {"dtype": dtype, "qscheme": "per_group", "group_size": 32}}})
+
+    def test_parts_of_integers_that_are_missing_or_do_not_fit_are_named(self):
+        for name in self.linears():
+            self.put_gptq(name, 4, True, False)
+        base = "model.layers.1.self_attn.o_proj."
+        gptq = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False}
+        groups = self.tensors[base + "g_idx"][1].copy()
+        groups[7] = 4
+        for section, part, value, words in (
+                ({}, "qzeros", None, [base + "qweight: I32 are codes", "its zero point is not", "looked for " + base + "qzeros"]),
+                ({}, "scales", None, ["looked for " + base + "scales"]),
+                ({"desc_act": True}, "g_idx", None, ["looked for " + base + "g_idx"]),
+                ({}, "g_idx", ("I32", groups), [base + "g_idx: column 7 is in group 4, but there are 4 groups"]),
+                ({}, "scales", ("F16", np.ones((3, HIDDEN), "<f2")), [base + "qweight: codes I32", r"F16 \[3, 64\]"]),
+                ({"group_size": 64}, None, None, ["groups of 32 columns, but config.json says 64"]),
+                ({"bits": 3}, None, None, ["3 bits; 4 and 8 are known"]),
+                ({"checkpoint_format": "marlin"}, None, None, ["checkpoint_format marlin"]),
+                ({"quant_method": "aqlm"}, None, None, ['quant_method "aqlm"'])):
+            with self.subTest(section=section, part=part):
+                tensors = dict(self.tensors)
+                if part:
+                    tensors.pop(base + part)
+                if value is not None:
+                    tensors[base + part] = value
+                source = self.save({**gptq, **section}, tensors, f"model{len(list(self.folder.iterdir()))}")
+                result = self.run_program("convert", source, self.folder / "out", "--scheme", "bf16")
+                self.assert_refused(result, 3, *words)
 
     def test_int8_per_channel(self):
         for name in self.linears("self_attn"):
@@ -185,6 +287,60 @@ class Sources(JobTest):
                     factors = e4m3(scales) / value if "packed" in code_name else e4m3(scales) * value
                     self.wanted[name] = e2m1(nibbles_of(packed)) * np.repeat(factors.astype("<f4"), 16, 1)
                 self.check({"quant_method": "modelopt" if code_name == ".weight" else "compressed-tensors"})
+
+    def gpt_oss(self):
+        """The experts of a released gpt-oss: random blocks, and the [expert, out, in] that they stand for."""
+        tensors = {name: value for name, value in self.tensors.items() if ".mlp." not in name and "_norm" not in name}
+        experts = {}
+        for layer in range(LAYERS):
+            mlp = f"model.layers.{layer}.mlp."
+            tensors[f"model.layers.{layer}.self_attn.sinks"] = ("BF16", to_bf16(np.ones(HEADS)))
+            tensors[mlp + "router.weight"] = ("BF16", to_bf16(self.random.normal(0, 0.05, (EXPERTS, HIDDEN))))
+            tensors[mlp + "router.bias"] = ("BF16", to_bf16(np.ones(EXPERTS)))
+            for part, out, width in (("gate_up_proj", 2 * EXPERT, HIDDEN), ("down_proj", HIDDEN, EXPERT)):
+                packed = self.random.integers(0, 256, (EXPERTS, out, width // 32, 16), dtype=np.uint8)
+                scales = self.random.integers(100, 130, (EXPERTS, out, width // 32)).astype(np.uint8)
+                name = f"{mlp}experts.{part}"
+                tensors[name + "_blocks"], tensors[name + "_scales"] = ("U8", packed), ("U8", scales)
+                tensors[name + "_bias"] = ("BF16", to_bf16(self.random.normal(0, 0.05, (EXPERTS, out))))
+                values = e2m1(nibbles_of(packed)) * (2.0 ** (scales.astype(int) - 127)).astype("<f4")[..., None]
+                experts[name] = values.reshape(EXPERTS, out, width)
+        folder = self.folder / "gpt-oss"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({
+            **CONFIG, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "intermediate_size": EXPERT, "num_local_experts": EXPERTS,
+            "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}}))
+        write_safetensors(folder / "model.safetensors", tensors)
+        return folder, tensors, experts
+
+    def test_gpt_oss_decoded_has_the_shape_of_its_bf16_release(self):
+        source, tensors, experts = self.gpt_oss()
+        for memory in ("256M", "65M"):  # the smaller one cuts within blocks
+            got = read_folder(self.quantize("--layout", "plain", "--scheme", "f32", "--scaling", "none", "--memory", memory, source=source,
+                                            stats=None, ranks=2))
+            self.assertEqual(set(got), {name.removesuffix("_blocks") for name in tensors if not name.endswith("_scales")})
+            for name, values in experts.items():
+                np.testing.assert_array_equal(got[name][1], values.swapaxes(1, 2), name)
+        result = self.run_program("convert", source, self.folder / "bf16", "--scheme", "bf16")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for name, values in experts.items():
+            np.testing.assert_array_equal(to_f32(read_folder(self.folder / "bf16")[name][1]), values.swapaxes(1, 2), name)
+
+    def test_gpt_oss_codes_are_carried_over_expert_by_expert(self):
+        source, tensors, experts = self.gpt_oss()
+        result = self.run_program("convert", source, self.folder / "out", "--scheme", "mxfp4", "--layout", "quark")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        got = read_folder(self.folder / "out")
+        for name in experts:
+            stem, part = name.rsplit(".", 1)
+            packed, scales = tensors[name + "_blocks"][1], tensors[name + "_scales"][1]
+            for expert in range(EXPERTS):
+                written = f"{stem}.{expert}.{part}.weight"
+                np.testing.assert_array_equal(got[written][1], packed[expert].reshape(packed.shape[1], -1), written)
+                np.testing.assert_array_equal(got[written + "_scale"][1], scales[expert], written)
+        self.assertFalse([name for name in got if name.endswith("_blocks")])
+        result = self.run_program("verify", self.folder / "out", "--against", source)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_a_scale_in_another_shard(self):
         self.put_blocks()
@@ -225,7 +381,6 @@ class Sources(JobTest):
         self.assert_refused(result, 3, name + ": row 17, column 5 is nan")
 
     def test_folds_take_decoded_weights(self):
-        from any_model import save_statistics
         self.put_blocks()
         source = self.save(self.FP8_BLOCK)
         plain = self.save({}, {name: ("F32", values) if name in self.linears("self_attn", "experts.1") else self.tensors[name]

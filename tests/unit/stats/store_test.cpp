@@ -170,6 +170,43 @@ TEST_F(Store, HoldsLongTexts) {
   EXPECT_EQ(read_statistics(file_).at("plain").source, std::string(100'000, 'x'));
 }
 
+// h5py writes a str as text of variable length, UTF-8.
+TEST_F(Store, ReadsTextOfVariableLength) {
+  const auto write_variable = [](hid_t at, const char* attribute, const char* value) {
+    ASSERT_GE(H5Adelete(at, attribute), 0);
+    const h5::Identifier type(H5Tcopy(H5T_C_S1));
+    H5Tset_size(type.get(), H5T_VARIABLE);
+    H5Tset_cset(type.get(), H5T_CSET_UTF8);
+    const h5::Identifier scalar(H5Screate(H5S_SCALAR));
+    const h5::Identifier created(
+        H5Acreate2(at, attribute, type.get(), scalar.get(), H5P_DEFAULT, H5P_DEFAULT));
+    ASSERT_GE(H5Awrite(created.get(), type.get(), &value), 0);
+  };
+  write_scales(file_, {{"qkv", {{1, 2}, {}, {}, 1, "before"}}, {"o", {{3}, {}, {}, 1, "before"}}});
+  const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  write_variable(file, "quantmill_kind", "scales");
+  write_variable(file, "quantmill_version", "1.0");
+  for (const auto& [group, reason] : {std::pair("/groups/qkv", "caf\xc3\xa9"), {"/groups/o", ""}}) {
+    const h5::Identifier opened(H5Gopen2(file, group, H5P_DEFAULT));
+    write_variable(opened.get(), "reason", reason);
+  }
+  ASSERT_GE(H5Fclose(file), 0);
+  const ScaleTable found = read_scales(file_);
+  EXPECT_EQ(found.at("qkv").reason, "caf\xc3\xa9");
+  EXPECT_EQ(found.at("qkv").s, (std::vector<float>{1, 2}));
+  EXPECT_EQ(found.at("o").reason, "");
+}
+
+TEST_F(Store, RefusesAnAttributeThatIsNoText) {
+  write_edited([](hid_t file) {
+    H5Adelete(file, "quantmill_kind");
+    const h5::Identifier scalar(H5Screate(H5S_SCALAR));
+    H5Aclose(
+        H5Acreate2(file, "quantmill_kind", H5T_STD_I64LE, scalar.get(), H5P_DEFAULT, H5P_DEFAULT));
+  });
+  EXPECT_THAT(refusal(), HasSubstr("quantmill_kind: is not text"));
+}
+
 TEST_F(Store, LeavesNothingBesideTheFile) {
   write_statistics(file_, example());
   const auto entries = std::filesystem::directory_iterator(folder_.path());
