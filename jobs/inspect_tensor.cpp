@@ -77,6 +77,10 @@ std::optional<SourceWeight> find_coded_weight(const Checkpoint& checkpoint,
          find_weights(checkpoint.tensors(), has_config ? checkpoint.config_text() : "{}")) {
       const std::string& codes = checkpoint.tensors()[weight.codes].entry.name;
       if (!weight.is_plain() && (weight.entry.name == name || codes == name)) {
+        if (weight.is_transposed_linear()) {  // shown as its codes lie
+          std::swap(weight.entry.shape.back(), *(weight.entry.shape.end() - 2));
+          weight.turned = false;
+        }
         return std::move(weight);
       }
     }
@@ -240,7 +244,7 @@ std::string format_of(const SourceWeight& weight) {
     case Encoding::kInt8:
       return "INT8";
     case Encoding::kPackedInt:
-      return fmt::format("INT{}", weight.bits);
+      return fmt::format("INT{}", weight.packing.bits);
   }
   return std::string(dtype_name(weight.entry.dtype));
 }
