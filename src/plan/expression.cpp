@@ -16,7 +16,7 @@ namespace quantmill {
 
 namespace {
 
-constexpr int kMaxDepth = 64;  // of parentheses
+constexpr int kMaxDepth = 64;  // of parentheses and brackets
 
 // One expression, evaluated while it is parsed; one method per level of precedence. Where
 // `is_needed_` is false the text is only parsed: names have no value and operators no effect.
@@ -101,12 +101,16 @@ class Evaluator {
   }
 
   Value either() {
+    if (++depth_ > kMaxDepth) {
+      fail(fmt::format("more than {} parentheses in each other", kMaxDepth));
+    }
     Value left = both();
     while (take("or")) {
       const bool holds = number(left) != 0;
       const bool other = right_side(!holds, [&] { return both(); });
       left = Value::of(std::uint64_t{holds || other});
     }
+    --depth_;
     return left;
   }
 
@@ -121,10 +125,14 @@ class Evaluator {
   }
 
   Value negation() {
-    if (take("not")) {
-      return Value::of(std::uint64_t{number(negation()) == 0});
+    bool is_negated = false;
+    bool is_plain = true;
+    while (take("not")) {
+      is_negated = !is_negated;
+      is_plain = false;
     }
-    return comparison();
+    const Value value = comparison();
+    return is_plain ? value : Value::of(std::uint64_t{(number(value) != 0) != is_negated});
   }
 
   Value comparison() {
@@ -225,11 +233,7 @@ class Evaluator {
 
   Value primary() {
     if (take("(")) {
-      if (++depth_ > kMaxDepth) {
-        fail(fmt::format("more than {} parentheses in each other", kMaxDepth));
-      }
       Value inner = either();
-      --depth_;
       expect(")");
       return inner;
     }

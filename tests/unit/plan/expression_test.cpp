@@ -137,6 +137,14 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Expression, RefusesParenthesesWithoutEnd) {
   EXPECT_THAT(refusal(std::string(1000, '(')), testing::HasSubstr("more than 64 parentheses"));
+  std::string indexed;
+  std::string negated;
+  for (int i = 0; i < 100'000; ++i) {
+    indexed += "types[";
+    negated += "not ";
+  }
+  EXPECT_THAT(refusal(indexed), testing::HasSubstr("more than 64 parentheses"));
+  EXPECT_EQ(result(negated + "layer"), 1U);
 }
 
 }  // namespace
