@@ -5,29 +5,11 @@ names: turn linears into packed ones as the exclude list says, match names and s
 """
 
 import torch
-from quark.torch import import_model_from_safetensors
-from torch import nn
 from transformers import PreTrainedModel, Qwen3Config
 
 import drafters
+import quark_modules
 from report import Report
-
-
-def add_modules(root, source):
-    """A linear for every matrix called weight, a parameter for anything else: the names are those of the source."""
-    for name, tensor in source.items():
-        path, leaf = name.split(".")[:-1], name.split(".")[-1]
-        is_linear = leaf == "weight" and tensor.dim() == 2
-        module = root
-        for part in path[:-1] if is_linear else path:
-            if not hasattr(module, part):
-                module.add_module(part, nn.Module())
-            module = getattr(module, part)
-        if is_linear:
-            rows, columns = tensor.shape
-            module.add_module(path[-1], nn.Linear(columns, rows, bias=False, dtype=tensor.dtype))
-        else:
-            module.register_parameter(leaf, nn.Parameter(torch.zeros_like(tensor)))
 
 
 class Drafter(PreTrainedModel):
@@ -35,30 +17,15 @@ class Drafter(PreTrainedModel):
 
     def __init__(self, config):
         super().__init__(config)
-        add_modules(self, drafters.tensors(drafters.SOURCE))
+        quark_modules.add_modules(self, drafters.tensors(drafters.SOURCE))
         self.post_init()
 
     def _init_weights(self, module):
         """What the checkpoint lacks must not be filled with something plausible."""
 
 
-def values(model):
-    """Parameters by source name; packed ones as Quark's modules unpack and dequantize them."""
-    found, packed = {}, set()
-    for name, module in model.named_modules():
-        if hasattr(module, "_get_qweight"):
-            found[name + ".weight"] = module._get_qweight(module.weight).float()
-            packed.add(name + ".")
-    for name, parameter in model.named_parameters():
-        if not name.startswith(tuple(packed)):
-            found[name] = parameter.float()
-    return {name: value.detach() for name, value in found.items()}
-
-
 def read_with_quark(folder):
-    model = nn.Module()
-    add_modules(model, drafters.tensors(drafters.SOURCE))
-    return values(import_model_from_safetensors(model, str(folder)))
+    return quark_modules.read(folder, drafters.tensors(drafters.SOURCE))
 
 
 def read_with_transformers(folder):
@@ -66,7 +33,7 @@ def read_with_transformers(folder):
     if any(info.values()):
         raise ValueError(", ".join(f"{what}: {sorted(map(str, names))}"
                                    for what, names in info.items() if names))
-    return values(model)
+    return quark_modules.values(model)
 
 
 if __name__ == "__main__":

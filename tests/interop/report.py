@@ -16,6 +16,12 @@ class Report:
         self._failed += wrong is not None
         self._out.write(f"pass {what}\n" if wrong is None else f"FAIL {what}: {wrong}\n")
 
+    def table(self, title, rows):
+        """Rows of cells, aligned; the first names the columns."""
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+        self._out.write("\n".join([f"  {title}", *("    " + line for line in lines)]) + "\n")
+
     def section(self, name, function, *arguments):
         """Runs checks that belong together; an unexpected exception is one failed check."""
         try:

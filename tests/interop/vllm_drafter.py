@@ -1,31 +1,25 @@
 """A DFlash2 drafter built, loaded and post-processed by vLLM on a CPU.
 
-Configuration, choice of scheme, names, fused shards, loaders and post-processing are vLLM's. Three things are replaced,
-since vLLM offers them for GPUs only:
-  * the table of MXFP4 kernels for a CPU, empty otherwise: vLLM's own emulation kernel is entered;
-  * that kernel's unpacking, which calls GPU code of amd-quark: vLLM's reference for FP4 nibbles and torch's for E8M0;
-  * the question whether the drafter has a candidate selector, to which "yes" asks for a runner that needs Triton.
+Configuration, choice of scheme, names, fused shards, loaders and post-processing are vLLM's. Replaced are, beside what
+vllm_kernels.py names, the question whether the drafter has a candidate selector, to which "yes" asks for a runner that
+needs Triton.
 """
 
 import json
 import tempfile
 
 import torch
-import vllm.model_executor.kernels.linear as linear_kernels
-import vllm.model_executor.kernels.linear.mxfp4.emulation as emulation
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
 from vllm.engine.arg_utils import EngineArgs
-from vllm.model_executor.layers.quantization.utils.nvfp4_emulation_utils import break_fp4_bytes
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.utils import (initialize_model,
                                                     process_weights_after_loading)
-from vllm.platforms import PlatformEnum
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 import drafters
+import vllm_kernels
 
-BLOCK = 32
 POISON = 0x5A  # every byte of every parameter before loading: what no file filled is seen
 TARGET_KEYS = ("hidden_size", "intermediate_size", "head_dim", "num_attention_heads",
                "num_key_value_heads", "vocab_size", "rms_norm_eps", "rope_parameters",
@@ -36,16 +30,7 @@ FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj
 NOT_OF_DRAFTER = ("lm_head.weight", "model.embed_tokens.weight", "model.mask_embedding")
 
 
-def dequantize_mxfp4(weight, scale, dtype):
-    elements = break_fp4_bytes(weight, torch.float32)
-    scales = scale.view(torch.float8_e8m0fnu).float().repeat_interleave(BLOCK, dim=1)
-    return (elements * scales).to(dtype)
-
-
-linear_kernels._POSSIBLE_MXFP4_KERNELS[PlatformEnum.CPU] = [
-    linear_kernels.EmulationMxfp4LinearKernel
-]
-emulation.dequant_mxfp4 = dequantize_mxfp4
+vllm_kernels.install()
 VllmConfig._is_dflash_candidate_draft = lambda self: False
 
 

@@ -1,0 +1,160 @@
+"""Every format in the libraries that define it: what they write, quantmill reads; what quantmill writes, they read.
+
+Values are compared exactly. Where a library multiplies codes by scales in BF16, both are rounded to BF16 first, and the
+table says so. A copy of each file with a fault must be refused or have other values: reading alone shows little.
+"""
+
+import os
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than all that is computed here
+
+import shutil
+
+import torch
+
+import folding
+import format_models
+import format_readers
+import format_sources
+from format_readers import problem
+from report import Report
+
+MAKERS = {"compressed-tensors": format_readers.read_with_compressed_tensors,
+          "quark": format_readers.read_with_amd_quark, "fp8": format_readers.read_with_transformers}
+# transformers 5.17 holds a layer's experts as one tensor, and takes them apart when it loads, but not in all formats:
+# Quark's reader turns linears alone into packed ones, compressed-tensors' multiplies FP8 by scales of rows only and
+# takes INT8 for packed.
+NOT_IN_TRANSFORMERS = {("qwen3-moe", scheme, layout) for scheme, layout in format_models.TARGETS if layout == "quark"}
+NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors") for scheme in ("fp8-block", "int8")}
+# How far logits are from those of the decoded weights, relative. Layouts that are dequantized as they are loaded
+# compute the same; else activations are rounded as the section says, with the error that the weights' rounding has.
+# Measured once: 0.39 and 0.40, 0.10, 0.19, 0.09, 0.03, and 0.004 for experts that are decoded to BF16.
+LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
+          "int4-g128": 0.01, "int4-g32": 0.01}
+
+
+def compare(reader, folder, stored, wanted, rounds):
+    """(what is wrong or None, the cell of the table). `rounds`: equal after rounding to BF16 is enough."""
+    found = problem(reader, folder, stored, wanted)
+    if found is None:
+        return None, "exact"
+    if rounds:
+        found = problem(reader, folder, stored, wanted, rounds)
+    return found, found or "exact in BF16"
+
+
+# --- Sources
+
+def read_with_quantmill(folder, _):
+    out = folder.with_name(folder.name + "-f32")
+    shutil.rmtree(out, ignore_errors=True)
+    folding.quantmill("convert", folder, out, "--scheme", "f32")
+    return {name: tensor.float() for name, tensor in format_models.tensors(out).items()}
+
+
+def sources(plain):
+    """(maker, what it writes, write(folder), the maker's reader, whether that multiplies in BF16)"""
+    for preset in format_sources.PRESETS:
+        for dtype in (torch.float32, torch.bfloat16):
+            yield ("compressed-tensors", f"{preset} of {str(dtype).removeprefix('torch.')}",
+                   lambda folder, preset=preset, dtype=dtype:
+                   format_sources.write_with_compressed_tensors(plain, folder, preset, dtype),
+                   format_readers.read_with_compressed_tensors, dtype == torch.bfloat16 or preset == "NVFP4A16")
+    for scheme in ("mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "ptpc_fp8"):
+        yield ("amd-quark", f"{scheme}, from files",
+               lambda folder, scheme=scheme: format_sources.write_with_quark_from_file(plain, folder, scheme),
+               format_readers.read_with_amd_quark, False)
+    for scheme in ("fp8", "ptpc_fp8", "mxfp6_e2m3", "int4_wo_128", "uint4_wo_128"):
+        yield ("amd-quark", f"{scheme}, from a model",
+               lambda folder, scheme=scheme: format_sources.write_with_quark_from_model(plain, folder, scheme),
+               format_readers.read_with_amd_quark, False)
+    for scale_format in (None, "ue8m0"):
+        yield ("transformers", f"FP8 blocks, scales {scale_format or 'float32'}",
+               lambda folder, form=scale_format: format_sources.write_with_transformers(plain, folder, form),
+               format_readers.read_with_transformers, False)
+    yield "transformers", "gpt-oss MXFP4", format_sources.write_gpt_oss, format_readers.read_with_transformers, False
+
+
+def check_source(report, table, stored, maker, what, write, reader, rounds):
+    folder = format_models.WORK / "source"
+    write(folder)
+    wanted = reader(folder, stored)
+    found, cell = compare(read_with_quantmill, folder, stored, wanted, rounds)
+    table.append((maker, what, cell))
+    report.check(f"{maker} {what}: quantmill reads {len(wanted)} tensors as the maker does", found)
+    module = format_models.OTHER_VALUE
+    if format_models.is_quantized(format_models.tensors(folder), module):
+        broken = format_models.write_copy(folder, "source-broken", format_models.halved_scales)
+        seen = problem(read_with_quantmill, broken, stored, wanted, rounds)
+        report.check(f"{maker} {what}: halved scales of one module are seen",
+                     None if seen == f"other values in {module}.weight" else str(seen))
+
+
+def check_sources(report):
+    plain = format_models.WORK / "llama"
+    stored = format_models.tensors(plain)
+    table = [("written by", "format", "quantmill's values")]
+    for source in sources(plain):
+        report.section(" ".join(source[:2]), check_source, table, stored, *source)
+    report.table("Sources", table)
+
+
+# --- Targets
+
+def check_reader(report, what, reader, folder, stored, wanted, rounds):
+    """The cell of the table."""
+    found, cell = compare(reader, folder, stored, wanted, rounds)
+    report.check(f"{what} reads {len(wanted)} tensors as decoded", found)
+    if found is None:
+        format_models.check_faults(report, what, folder,
+                                   lambda broken: problem(reader, broken, stored, wanted, rounds))
+    return cell
+
+
+def check_logits(report, what, scheme, folder, source, wanted):
+    """The cell of the table."""
+    dtype = format_readers.dtype_in_transformers(folder)
+    plain = format_models.write_plain(source, wanted, "plain")
+    logits, reference = (format_readers.load_with_transformers(path, dtype)[1] for path in (folder, plain))
+    change = ((logits - reference).norm() / reference.norm()).item()
+    is_near = change <= LOGITS[scheme]  # a NaN is not
+    report.check(f"{what}: logits differ by {change:.1e} from those of the decoded weights",
+                 None if is_near else f"more than {LOGITS[scheme]}")
+    return f"logits {change:.0e}"
+
+
+def check_target(report, table, model, scheme, layout):
+    source = format_models.WORK / model
+    stored = format_models.tensors(source)
+    folder = format_models.write_target(source, scheme, layout)
+    wanted, _ = format_models.expected(folder, source, scheme)
+    as_loaded = format_readers.stacked(wanted)
+    is_int4 = scheme.startswith("int4")  # whose scales are BF16, and compressed-tensors multiplies in the scales' type
+    what = f"{model} {scheme} {layout}"
+    maker = check_reader(report, f"{what}: its maker's library", MAKERS[layout], folder, stored,
+                         as_loaded if layout == "fp8" else wanted, is_int4)
+    cell = "-"
+    if (model, scheme, layout) not in NOT_IN_TRANSFORMERS:
+        decodes_experts = model == "qwen3-moe" and layout == "compressed-tensors"  # to BF16
+        cell = check_reader(report, f"{what}: transformers", format_readers.read_with_transformers, folder, stored,
+                            as_loaded, decodes_experts)
+        cell += ", " + check_logits(report, f"{what}: transformers", scheme, folder, source, wanted)
+    table.append((scheme, layout, model, maker, cell))
+
+
+def check_targets(report):
+    table = [("scheme", "layout", "model", "maker's library", "transformers")]
+    for scheme, layout in format_models.TARGETS:
+        for model in format_models.MODELS:
+            report.section(f"{model} {scheme} {layout}", check_target, table, model, scheme, layout)
+    report.table("Targets", table)
+
+
+if __name__ == "__main__":
+    report = Report()
+    format_models.start()
+    for model in format_models.MODELS:
+        format_models.write_model(model)
+    report.section("sources", check_sources)
+    report.section("targets", check_targets)
+    report.close()

@@ -1,0 +1,177 @@
+"""Tiny models in every scheme and layout that quantmill writes: what their files stand for, and broken copies of them.
+
+Values are float32 tensors under the names of the source checkpoint. What a file stands for is computed from the
+layouts' definitions by the decoder of tests/job/schemes.py, which shares no code with the program or the readers.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import tiny_models
+from folding import quantmill
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(ROOT / "job"), str(ROOT / "support")]
+from jobs import read_folder  # noqa: E402
+from schemes import decoded  # noqa: E402
+
+WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / pathlib.Path(sys.argv[0]).stem
+VOCABULARY = tiny_models.VOCABULARY
+
+# Rows are multiples of 128 and columns of 256: compressed-tensors 0.17 and transformers 5.17 take the size of FP8
+# blocks to be that of the matrix divided by that of its scales, which is wrong where the last block is smaller, and
+# compressed-tensors takes scales of one column to be one for each row.
+SIZES = dict(vocab_size=VOCABULARY, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=64, max_position_embeddings=256, tie_word_embeddings=False,
+             pad_token_id=0, bos_token_id=1, eos_token_id=2)
+MODELS = {
+    "llama": ("LlamaForCausalLM", SIZES),
+    "qwen3-moe": ("Qwen3MoeForCausalLM", SIZES | dict(moe_intermediate_size=256, num_experts=4, num_experts_per_tok=2,
+                                                      mlp_only_layers=[1])),
+}
+TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("mxfp6-e2m3", "quark"), ("mxfp6-e3m2", "quark"),
+           ("fp8-channel", "compressed-tensors"), ("fp8-channel", "quark"), ("fp8-block", "fp8"),
+           ("fp8-block", "compressed-tensors"), ("int8", "compressed-tensors"), ("int4-g128", "compressed-tensors"),
+           ("int4-g32", "compressed-tensors"))
+# Linears that stay BF16, among them some that servers fuse, so that the lists of such have to be right.
+KEPT = ("*layers.1.self_attn.[qkv]_proj", "*layers.1.mlp.down_proj")
+ELEMENTS = {"mxfp6-e2m3": (2, 3, 1), "mxfp6-e3m2": (3, 2, 3)}  # bits of exponent and mantissa, and bias
+
+
+def start():
+    """An empty folder for what the script that runs makes."""
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+
+
+def write_model(name):
+    """A BF16 checkpoint of random weights, as transformers saves it."""
+    class_name, keys = MODELS[name]
+    cls = getattr(transformers, class_name)
+    model = cls._from_config(cls.config_class(**keys)).float().eval()
+    tiny_models.randomize(model, torch.Generator().manual_seed(5))
+    model.to(torch.bfloat16).save_pretrained(WORK / name)
+    return WORK / name
+
+
+def write_target(source, scheme, layout):
+    out = WORK / f"{source.name}.{scheme}.{layout}"
+    kept = [option for pattern in KEPT for option in ("--keep", pattern)]
+    quantmill("convert", source, out, "--scheme", scheme, "--layout", layout, *kept)
+    return out
+
+
+def tensors(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def settings(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def is_quantized(stored, module):
+    return any(f"{module}.weight_{suffix}" in stored for suffix in ("scale", "scale_inv"))
+
+
+def expected(folder, source, scheme):
+    """(every tensor of the source as the folder stores it, names of those that are quantized)"""
+    stored = read_folder(folder) | {"element": ELEMENTS.get(scheme)}
+    plain, values, quantized = tensors(folder), {}, set()
+    for name in tensors(source):
+        if is_quantized(stored, name.removesuffix(".weight")):
+            values[name] = torch.from_numpy(decoded(stored, name)).float()
+            quantized.add(name)
+        else:
+            values[name] = plain[name].float()
+    return values, quantized
+
+
+def write_copy(folder, name, change_tensors=None, change_config=None):
+    """A copy of `folder` with its tensors and its config.json changed in place."""
+    copy = WORK / name
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir()
+    stored, config = tensors(folder), settings(folder)
+    if change_tensors:
+        change_tensors(stored)
+    if change_config:
+        change_config(config)
+    save_file({key: value.contiguous() for key, value in stored.items()}, copy / "model.safetensors", {"format": "pt"})
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+def write_plain(source, values, name):
+    """The source's model with these values in float32."""
+    return write_copy(source, name, lambda stored: stored.update(values))
+
+
+# --- Faults that a writer could have. Each is one change to a good checkpoint that a reader must not accept as good.
+
+ATTENTION = "model.layers.0.self_attn."
+OTHER_VALUE = ATTENTION + "v_proj"
+NOT_SQUARE = "model.layers.1.mlp.gate_proj"  # however its codes are packed
+LISTS = ("exclude", "ignore", "modules_to_not_convert")
+
+
+def part(stored, module, kind):
+    """The name of the module's tensor of codes or of scales."""
+    names = {"codes": ("weight_packed", "weight"), "scales": ("weight_scale_inv", "weight_scale")}[kind]
+    return next(f"{module}.{name}" for name in names if f"{module}.{name}" in stored)
+
+
+def without_scale(stored):
+    del stored[part(stored, ATTENTION + "k_proj", "scales")]
+
+
+def transposed_shape(stored):
+    name = part(stored, NOT_SQUARE, "codes")
+    stored[name] = stored[name].reshape(stored[name].shape[::-1])
+
+
+def halved_scales(stored):
+    scales = stored[part(stored, OTHER_VALUE, "scales")]
+    scales.copy_(scales - 1 if scales.dtype == torch.uint8 else (scales.float() / 2).to(scales.dtype))
+
+
+def change_list(config, change):
+    section = config["quantization_config"]
+    for key in set(LISTS) & section.keys():
+        section[key] = change(section[key])
+
+
+def kept_not_excluded(config):
+    change_list(config, lambda names: [name for name in names if "lm_head" not in name and "down_proj" not in name])
+
+
+def quantized_excluded(config):
+    change_list(config, lambda names: [*names, ATTENTION + "o_proj"])
+
+
+# name -> (change to the tensors, change to the config, the module that alone has other values if a reader loads it)
+FAULTS = {
+    "missing scale": (without_scale, None, None),
+    "wrong shape": (transposed_shape, None, None),
+    "unquantized linear not in the list": (None, kept_not_excluded, None),
+    "quantized linear in the list": (None, quantized_excluded, None),
+    "one module's scales halved": (halved_scales, None, OTHER_VALUE),
+}
+
+
+def check_faults(report, what, folder, problem):
+    """`problem`: what a reader finds wrong with a folder, or None."""
+    missed = []
+    for fault, (change_tensors, change_config, altered) in FAULTS.items():
+        found = problem(write_copy(folder, f"{folder.name}.broken", change_tensors, change_config))
+        if found is None or (altered and found != f"other values in {altered}.weight"):
+            missed.append(f"{fault} ({found or 'taken for the good one'})")
+    report.check(f"{what}: sees {len(FAULTS) - len(missed)} of {len(FAULTS)} faults", ", ".join(missed) or None)

@@ -1,0 +1,74 @@
+"""What lets vLLM compute on a CPU with formats for which it has kernels for GPUs only. `install` enters:
+
+  * for MXFP4 and MXFP6, vLLM's own emulation kernels into its tables for a CPU, which are empty otherwise. That of
+    MXFP4 calls GPU code of amd-quark: in its place, vLLM's reference for FP4 nibbles and torch's for E8M0;
+  * for FP8 in blocks, whose kernels for a CPU need AMX: weights times scales, then torch's linear;
+  * for INT4, where vLLM is built without the kernel (CPUs without AVX-512): the same.
+Configuration, choice of scheme, names, shapes, fused shards, loaders and FP8 and INT8 by channel stay vLLM's.
+"""
+
+import torch
+import torch.nn.functional as F
+import vllm.model_executor.kernels.linear as kernels
+import vllm.model_executor.kernels.linear.mxfp4.emulation as emulation
+from vllm.model_executor.kernels.linear.mixed_precision.cpu import CPUWNA16LinearKernel
+from vllm.model_executor.layers.quantization.utils.nvfp4_emulation_utils import break_fp4_bytes, cast_to_fp4
+from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic, unpack_quantized_values_into_int32
+from vllm.platforms import PlatformEnum
+
+BLOCK = 32
+TOP_EXPONENT = 2  # of FP4
+
+
+def dequantize_mxfp4(weight, scale, dtype):
+    elements = break_fp4_bytes(weight, torch.float32)
+    scales = scale.view(torch.float8_e8m0fnu).float().repeat_interleave(BLOCK, dim=1)
+    return (elements * scales).to(dtype)
+
+
+def round_to_mxfp4(x, mode="even"):
+    """Activations as a server rounds them: the scale by the rule "even"."""
+    blocks = x.float().reshape(-1, BLOCK)
+    bits = blocks.abs().amax(-1, keepdim=True).contiguous().view(torch.int32) + (1 << 21)
+    scales = torch.exp2(((bits >> 23) - 127 - TOP_EXPONENT).clamp(-127, 127).float())
+    return (cast_to_fp4(blocks / scales) * scales).reshape(x.shape).to(x.dtype)
+
+
+class PlainFp8Block(kernels.Fp8BlockScaledMMLinearKernel):
+    apply_input_quant = False
+
+    @classmethod
+    def is_supported(cls, compute_capability=None):
+        return True, None
+
+    def apply_block_scaled_mm(self, A, B, As, Bs):
+        block_rows, block_columns = self.weight_group_shape
+        scales = Bs.float().repeat_interleave(block_rows, 0)[:B.shape[0]]
+        scales = scales.repeat_interleave(block_columns, 1)[:, :B.shape[1]]
+        return F.linear(A, (B.float() * scales).to(A.dtype))
+
+
+class PlainInt4(CPUWNA16LinearKernel):
+    """Takes and leaves parameters as the kernel for AVX-512 does, which vLLM calls GPTQ's layout."""
+
+    def process_weights_after_loading(self, layer):
+        packed, scales, _ = self._get_weight_params(layer)
+        codes = unpack_quantized_values_into_int32(packed.data, self.config.weight_type, packed.packed_dim)
+        codes = codes - self.config.weight_type.bias
+        groups = scales.data if scales.output_dim == 0 else scales.data.t()
+        codes = codes if packed.output_dim == 0 else codes.t()
+        layer.plain_weight = (codes * groups.float().repeat_interleave(codes.shape[1] // groups.shape[1], 1)).bfloat16()
+
+    def apply_weights(self, layer, x, bias=None):
+        return F.linear(x, layer.plain_weight, bias)
+
+
+def install():
+    cpu = PlatformEnum.CPU
+    kernels._POSSIBLE_MXFP4_KERNELS[cpu] = [kernels.EmulationMxfp4LinearKernel]
+    kernels._POSSIBLE_MXFP6_KERNELS[cpu] = [kernels.EmulationMxfp6LinearKernel]
+    emulation.dequant_mxfp4 = dequantize_mxfp4
+    emulation._ACTIVATION_QUANT_DEQUANT_FUNCS[kMxfp4Dynamic] = round_to_mxfp4
+    kernels._POSSIBLE_FP8_BLOCK_KERNELS[cpu] = [*kernels._POSSIBLE_FP8_BLOCK_KERNELS.get(cpu, []), PlainFp8Block]
+    if not hasattr(torch.ops._C, "cpu_gemm_wna16"):
+        kernels._POSSIBLE_KERNELS[cpu] = [PlainInt4]
