@@ -61,8 +61,9 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       .add_option(
           "--scheme",
           options->scheme,
-          "number format: mxfp4 (default), mxfp6-e2m3, mxfp6-e3m2, fp8-channel, fp8-block, int8, "
-          "int4-g128, int4-g32; bf16 and f32 fold and do not quantize")
+          "number format: mxfp4 (default), mxfp6-e2m3, mxfp6-e3m2, mxfp8, nvfp4, fp8-tensor, "
+          "fp8-channel, fp8-block, int8, w8a16, w8a16-g128, int4-g128, int4-g32, int4-asym-g128, "
+          "int4-asym-g32; bf16, f16 and f32 fold and do not quantize")
       ->type_name("NAME")
       ->group(group);
   command
@@ -93,6 +94,15 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       .add_option("--fold-scales",
                   options->fold_scales,
                   "exact (default), pow2 (powers of two: folding rounds nothing at all) or off")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--input-scales",
+                  options->input_scales,
+                  "scales of activations with fp8-tensor and nvfp4: static, from the maxima in "
+                  "--stats; none: servers quantize activations as they come, with nvfp4 only "
+                  "weights (vLLM takes nvfp4 activations with a stored scale alone); auto "
+                  "(default): static where all maxima are there")
       ->type_name("NAME")
       ->group(group);
   command
@@ -179,6 +189,9 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.fold_scales) {
     recipe.fold_scales = fold_scales_from_name(*options.fold_scales);
+  }
+  if (options.input_scales) {
+    recipe.input_scales = input_scales_from_name(*options.input_scales);
   }
   if (options.min_tokens) {
     recipe.min_tokens = *options.min_tokens;

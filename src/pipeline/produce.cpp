@@ -9,6 +9,7 @@
 #include "base/error.h"
 
 #include "kernels/convert.h"
+#include "kernels/fp8.h"
 #include "kernels/scale.h"
 
 namespace quantmill {
@@ -26,10 +27,18 @@ std::uint64_t rows_held_together(const Plan& plan, const TensorWork& work) {
   return work.is_quantized() ? std::min(work.rows, rows_together(plan.recipe.scheme)) : 1;
 }
 
-// Bytes that a row takes in the buffers: as read and as written.
+// Rows can't be encoded one after the other where a part's columns follow them.
+bool is_turned(const TensorWork& work) {
+  return std::ranges::any_of(work.parts,
+                             [](const OutputPlace& place) { return place.stretches > 1; });
+}
+
+// Bytes that a row takes in the buffers: as read and as written, and as numbers if all rows are
+// worked on at once.
 std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
   const std::uint64_t written =
-      work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8;
+      (work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8) +
+      (is_turned(work) ? 2 * sizeof(float) * work.cols : 0);
   return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written;
 }
 
@@ -40,17 +49,24 @@ void write_shape(const TensorWork& work, std::span<std::byte> bytes) {
   std::memcpy(bytes.data(), shape.data(), sizeof shape);
 }
 
+void write_float(float value, std::span<std::byte> bytes) {
+  check_invariant(bytes.size() == sizeof value, "a scale of another size");
+  std::memcpy(bytes.data(), &value, sizeof value);
+}
+
 }  // namespace
 
 RowProducer::RowProducer(const Context& context,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
                          const std::vector<ActivationFold>& folds,
+                         TensorRanges ranges,
                          std::uint64_t buffer_bytes)
     : context_(context),
       checkpoint_(checkpoint),
       plan_(plan),
       folds_(folds),
+      ranges_(std::move(ranges)),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
   if (!is_floating_point(plan.recipe.scheme)) {
@@ -108,25 +124,59 @@ void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
   emit(work.parts[0].shard, work.parts[0].file_offset, encoded_);
 }
 
-void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
-  const TensorWork& work = plan_.tensors[task.tensor];
-  choose_factors(work);
+std::uint64_t RowProducer::rows_held(const TensorWork& work) const {
   const std::uint64_t together = rows_held_together(plan_, work);
   const std::uint64_t fitting =
       buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
-  const std::uint64_t rows_held = std::max(together, fitting / together * together);
-  for (std::uint64_t begin = task.begin; begin < task.end; begin += rows_held) {
-    const std::uint64_t end = std::min(begin + rows_held, task.end);
-    encode(work, begin, end, errors);
+  return std::max(together, fitting / together * together);
+}
+
+void RowProducer::emit_part(const OutputPlace& place,
+                            std::uint64_t begin,
+                            std::span<const std::byte> bytes,
+                            const Emit& emit) const {
+  const std::uint64_t piece = bytes.size() / place.stretches;
+  for (std::uint64_t stretch = 0; piece > 0 && stretch < place.stretches; ++stretch) {
+    emit(place.shard,
+         place.file_offset + stretch * (place.size_bytes / place.stretches) +
+             place.rows_before(begin) * place.row_bytes,
+         bytes.subspan(stretch * piece, piece));
+  }
+}
+
+void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
+  const TensorWork& work = plan_.tensors[task.tensor];
+  choose_factors(work);
+  const std::uint64_t held = rows_held(work);
+  for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
+    encode(work, begin, std::min(begin + held, task.end), errors);
     for (std::size_t part = 0; part < work.parts.size(); ++part) {
-      const OutputPlace& place = work.parts[part];
-      if (!encoded_parts_[part].empty()) {
-        emit(place.shard,
-             place.file_offset + place.rows_before(begin) * place.row_bytes,
-             encoded_parts_[part]);
-      }
+      emit_part(work.parts[part], begin, encoded_parts_[part], emit);
     }
   }
+}
+
+float RowProducer::measure(const WriteTask& task) {
+  const TensorWork& work = plan_.tensors[task.tensor];
+  choose_factors(work);
+  float largest = 0;
+  const std::uint64_t held = rows_held(work);
+  const std::uint64_t worked =
+      std::max<std::uint64_t>(1, kWorkElements / std::max<std::uint64_t>(1, work.cols));
+  for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
+    const std::uint64_t end = std::min(begin + held, task.end);
+    load(work, begin, end - begin);
+    for (std::uint64_t row = begin; row < end; row += worked) {
+      const std::uint64_t rows = std::min(worked, end - row);
+      values_.resize(rows * work.cols);
+      const FloatMatrix values{values_.data(), rows, work.cols};
+      decode(work, begin, row - begin, values);
+      float amax = 0;
+      block_amax(context_, values, {rows, work.cols}, FloatMatrix{&amax, 1, 1});
+      largest = std::max(largest, amax);
+    }
+  }
+  return largest;
 }
 
 void RowProducer::load(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {
@@ -190,11 +240,12 @@ void RowProducer::encode(const TensorWork& work,
   for (std::size_t part = 0; part < work.parts.size(); ++part) {
     const OutputPlace& place = work.parts[part];
     encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
-                                place.row_bytes);
+                                place.stretches * place.row_bytes);
   }
   const std::uint64_t together = rows_held_together(plan_, work);
   const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
-  const std::uint64_t rows_worked = std::max(together, fitting / together * together);
+  const std::uint64_t rows_worked =
+      is_turned(work) ? rows : std::max(together, fitting / together * together);
   for (std::uint64_t done = 0; done < rows; done += rows_worked) {
     const std::uint64_t now = std::min(rows_worked, rows - done);
     values_.resize(now * work.cols);
@@ -203,24 +254,40 @@ void RowProducer::encode(const TensorWork& work,
     std::vector<std::span<std::byte>> parts;
     for (std::size_t part = 0; part < work.parts.size(); ++part) {
       const OutputPlace& place = work.parts[part];
+      const std::uint64_t bytes = place.stretches * place.row_bytes;
       const std::uint64_t first = place.rows_before(begin + done) - place.rows_before(begin);
       const std::uint64_t last = place.rows_before(begin + done + now) - place.rows_before(begin);
-      parts.push_back(std::span(encoded_parts_[part])
-                          .subspan(first * place.row_bytes, (last - first) * place.row_bytes));
+      parts.push_back(
+          std::span(encoded_parts_[part]).subspan(first * bytes, (last - first) * bytes));
     }
-    if (!work.is_quantized()) {
+    if (work.is_quantized()) {
+      quantize(work, values, parts, errors);
+    } else {
       store(work, begin + done, values, parts[0]);
-      continue;
     }
-    codec_->encode(values, parts);
-    if (parts.size() > 2 && !parts[2].empty()) {
-      write_shape(work, parts[2]);
-    }
-    restored_.resize(values_.size());
-    const FloatMatrix restored{restored_.data(), now, work.cols};
-    codec_->decode(parts, restored);
-    add_errors(context_, restored, values, errors);
   }
+}
+
+void RowProducer::quantize(const TensorWork& work,
+                           ConstFloatMatrix values,
+                           std::span<const std::span<std::byte>> parts,
+                           ErrorSums& errors) {
+  const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
+  if (!ranges_.weights.empty()) {
+    codec_->set_tensor_largest(ranges_.weights[index]);
+  }
+  codec_->encode(values, parts);
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    if (work.parts[part].kind == PartKind::kShape && !parts[part].empty()) {
+      write_shape(work, parts[part]);
+    } else if (work.parts[part].kind == PartKind::kInputScale && !parts[part].empty()) {
+      write_float(input_scale(plan_.recipe.scheme, ranges_.inputs[index]), parts[part]);
+    }
+  }
+  restored_.resize(values_.size());
+  const FloatMatrix restored{restored_.data(), values.rows, values.cols};
+  codec_->decode(parts, restored);
+  add_errors(context_, restored, values, errors);
 }
 
 void RowProducer::store(const TensorWork& work,

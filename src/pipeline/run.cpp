@@ -16,8 +16,10 @@
 #include "pipeline/fingerprint.h"
 #include "pipeline/function_proof.h"
 #include "pipeline/given_scales.h"
+#include "pipeline/input_ranges.h"
 #include "pipeline/journal.h"
 #include "pipeline/load_statistics.h"
+#include "pipeline/measure.h"
 #include "pipeline/produce.h"
 #include "pipeline/search.h"
 #include "pipeline/summary.h"
@@ -25,6 +27,7 @@
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
+#include "plan/tensor_scales.h"
 
 namespace quantmill {
 namespace {
@@ -48,7 +51,9 @@ class Stopwatch {
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  if (!searches_scales(options) || !options.statistics) {
+  const bool wants_maxima = may_have_input_scale(options.recipe.scheme) &&
+                            options.recipe.input_scales != InputScales::kNone;
+  if (!options.statistics || !(searches_scales(options) || wants_maxima)) {
     return {};
   }
   PartitionOf partition;
@@ -186,6 +191,7 @@ JobJournal open_journal(const Team& team, const JobOptions& options, const Plan&
 // chosen and stored now.
 ScaleTable settle_scales(const Team& team,
                          const JobOptions& options,
+                         const InputMaxima& inputs,
                          const std::function<ScaleTable()>& choose) {
   const std::filesystem::path file = WorkFolder::output_folder(options.out) / kScalesName;
   std::vector<std::byte> stored(1);
@@ -197,7 +203,7 @@ ScaleTable settle_scales(const Team& team,
     scales = choose();
     team.world.collectively([&] {
       if (team.is_leader()) {
-        write_scales(file, scales);
+        write_scales(file, scales, inputs);
       }
     });
   } else {
@@ -219,7 +225,8 @@ struct JobSubject {
   std::uint64_t buffer_bytes;
 };
 
-// Search, write, assemble, commit; the report. `work` is the leader's, null on other ranks.
+// Search, measure, write, assemble, commit; the report. `work` is the leader's, null on other
+// ranks.
 std::string run_phases(const JobSubject& job,
                        JobJournal& journal,
                        WorkFolder* work,
@@ -227,7 +234,8 @@ std::string run_phases(const JobSubject& job,
   const Team& team = job.team;
   const Plan& plan = job.plan;
   const Stopwatch search;
-  const ScaleTable scales = settle_scales(team, job.options, [&] {
+  const InputMaxima inputs = input_maxima(plan, job.statistics);
+  const ScaleTable scales = settle_scales(team, job.options, inputs, [&] {
     return choose_scales(
         team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
   });
@@ -240,15 +248,25 @@ std::string run_phases(const JobSubject& job,
   }
   check_interrupted(team);
 
-  const Stopwatch writing;
   std::vector<ActivationFold> folds;
+  TensorRanges ranges;
   team.world.collectively([&] {
     folds = make_fold_table(job.context, job.checkpoint, plan, scales);
     warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
+    ranges.inputs = largest_inputs(plan, folds, inputs);
   });
+  const Stopwatch measuring;
+  ranges.weights =
+      measure_weights(team, job.context, job.checkpoint, plan, folds, job.buffer_bytes, journal);
+  if (has_tensor_scale(plan.recipe.scheme)) {
+    job.log.info(fmt::format("measure: the largest weights in {:.1f} s", measuring.seconds()));
+  }
+  check_interrupted(team);
+
+  const Stopwatch writing;
   const std::filesystem::path folder = WorkFolder::output_folder(job.options.out);
   const WrittenShards shards = write_shards(
-      team, job.context, job.checkpoint, plan, folds, folder, job.buffer_bytes, journal);
+      team, job.context, job.checkpoint, plan, folds, ranges, folder, job.buffer_bytes, journal);
   job.log.info(fmt::format("write: {} in {:.1f} s, {} of source",
                            format_size(plan.output_bytes),
                            writing.seconds(),
@@ -336,8 +354,14 @@ std::string run_job(const Team& team,
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
-    plan = searches_scales(options) ? make_plan(*checkpoint, statistics, options.recipe)
-                                    : make_plan_without_search(*checkpoint, options.recipe);
+    plan = searches_scales(options) || !statistics.empty()
+               ? make_plan(*checkpoint, statistics, options.recipe)
+               : make_plan_without_search(*checkpoint, options.recipe);
+    if (plan->recipe.input_scales == InputScales::kStatic && statistics.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  "--input-scales static needs activation statistics: give --stats FILE.h5 or "
+                  "--stats PREFIX (of PREFIX.tp0.pt …)");
+    }
     buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
     request.inputs =
         make_fingerprint(*checkpoint,

@@ -13,6 +13,7 @@
 #include "plan/quark_config.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
+#include "plan/tensor_scales.h"
 
 namespace quantmill {
 namespace {
@@ -48,7 +49,9 @@ DType stored_dtype(const ModelTensor& tensor,
     return source;
   }
   if (recipe.layout == Layout::kPlain && (tensor.role != TensorRole::kOther || !folds.empty())) {
-    return recipe.scheme == Scheme::kF32 ? DType::kF32 : DType::kBf16;
+    return recipe.scheme == Scheme::kF32   ? DType::kF32
+           : recipe.scheme == Scheme::kF16 ? DType::kF16
+                                           : DType::kBf16;
   }
   return recipe.compat == Compat::kSeed ? DType::kBf16 : source;
 }
@@ -227,10 +230,15 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
 // The output tensors of one work.
 std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
   if (work.is_quantized()) {
-    return stored_parts(plan.recipe.scheme, plan.recipe.layout, work.name, work.rows, work.cols);
+    return stored_parts(plan.recipe.scheme,
+                        plan.recipe.layout,
+                        work.name,
+                        work.rows,
+                        work.cols,
+                        plan.recipe.input_scales == InputScales::kStatic);
   }
   const std::size_t stored = plan.architecture.tensors[work.tensor].stored;
-  return {{work.name, work.stored, plan.architecture.weights[stored].entry.shape}};
+  return {{work.name, work.stored, plan.architecture.weights[stored].entry.shape, {}, 1, false}};
 }
 
 void place(const Checkpoint& checkpoint, Plan& plan) {
@@ -254,7 +262,7 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
     plan.output_bytes += plan.shards[shard].size_bytes();
     for (const TensorEntry& entry : plan.shards[shard].tensors) {
       places[entry.name] = {
-          shard, plan.shards[shard].header.size() + entry.begin, entry.size_bytes(), 0, 1};
+          shard, plan.shards[shard].header.size() + entry.begin, entry.size_bytes(), 0, 1, {}, 1};
     }
   }
   for (TensorWork& work : plan.tensors) {
@@ -266,7 +274,9 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
         place.file_offset += *tensor.slice * place.size_bytes;
       }
       place.weight_rows = part.weight_rows;
-      const std::uint64_t rows = place.rows_before(work.rows);
+      place.kind = part.kind;
+      place.stretches = part.turned ? part.shape.front() : 1;
+      const std::uint64_t rows = place.rows_before(work.rows) * place.stretches;
       place.row_bytes = rows == 0 ? 0 : place.size_bytes / rows;
     }
   }
@@ -317,21 +327,31 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   if (statistics != nullptr) {
     match_statistics(*statistics, plan.architecture);
     decide_groups(*statistics, quantized, plan);
+    decide_input_scales(*statistics, quantized, plan);
   } else {
     allow_all_groups(plan);
+    if (plan.recipe.input_scales == InputScales::kAuto) {
+      plan.recipe.input_scales = InputScales::kNone;
+    }
   }
   assign_folds(plan);
   decide_tensors(quantized, plan);
+  share_tensor_scales(plan);
   place(checkpoint, plan);
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
     cut_search_tasks(*statistics, quantized, plan);
   }
-  plan.config = output_config(config, recipe, exclude_list(plan.architecture, quantized));
+  plan.config = output_config(config, plan.recipe, exclude_list(plan.architecture, quantized));
   return plan;
 }
 
 }  // namespace
+
+const OutputPlace* TensorWork::find_part(PartKind kind) const {
+  const auto found = std::ranges::find(parts, kind, &OutputPlace::kind);
+  return found == parts.end() ? nullptr : &*found;
+}
 
 std::uint64_t TensorWork::output_bytes() const {
   std::uint64_t bytes = 0;

@@ -30,6 +30,9 @@ struct OutputPlace {
   std::uint64_t size_bytes = 0;
   std::uint64_t row_bytes = 0;
   std::uint64_t weight_rows = 1;  // of the TensorWork, for each row of this
+  PartKind kind = PartKind::kCodes;
+  // Equally long pieces of the tensor, each with all rows: 1, or of a turned part its own rows.
+  std::uint64_t stretches = 1;
 
   // Rows of this that begin with the rows before `weight_row` of the work.
   [[nodiscard]] std::uint64_t rows_before(std::uint64_t weight_row) const {
@@ -58,10 +61,16 @@ struct TensorWork {
   std::uint64_t cols = 0;
   RowRange source_rows;       // kQuantize: the linear's rows that these rows are made of
   bool copies_codes = false;  // kQuantize: the source has the scheme's codes, and nothing is scaled
-  DType stored = DType::kU8;  // dtype in the output
+  // kQuantize, has_tensor_scale: the first of the works whose largest magnitude decides the scale,
+  // an index into Plan::tensors.
+  std::size_t shares_scale_with = 0;
+  DType stored = DType::kU8;       // dtype in the output
   std::vector<OutputPlace> parts;  // the weight or its codes, then scales (stored_parts)
 
   [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
+
+  // Of the part of this kind, or nothing.
+  [[nodiscard]] const OutputPlace* find_part(PartKind kind) const;
 
   [[nodiscard]] std::uint64_t output_bytes() const;
 };

@@ -70,28 +70,113 @@ JsonValue mx_spec(const Recipe& recipe, bool is_dynamic, std::string_view scale_
   return spec;
 }
 
-// Of Quark's scheme "ptpc_fp8": a scale per row of weights, per token of activations.
-JsonValue fp8_channel_spec(bool is_activation) {
-  JsonValue spec = tensor_spec(is_activation, "", true);
-  spec.set("ch_axis", JsonValue::number(std::uint64_t{is_activation}));
-  spec.set("dtype", JsonValue::string("fp8_e4m3"));
+// Of formats that are not MX.
+JsonValue plain_spec(std::string_view dtype,
+                     std::string_view qscheme,
+                     std::string_view observer,
+                     JsonValue axis,
+                     bool is_dynamic) {
+  JsonValue spec = tensor_spec(is_dynamic, "", true);
+  spec.set("ch_axis", std::move(axis));
+  spec.set("dtype", JsonValue::string(std::string(dtype)));
   spec.set("group_size", JsonValue::null());
-  spec.set("observer_cls", JsonValue::string("PerChannelMinMaxObserver"));
-  spec.set("qscheme", JsonValue::string("per_channel"));
+  spec.set("observer_cls", JsonValue::string(std::string(observer)));
+  spec.set("qscheme", JsonValue::string(std::string(qscheme)));
   spec.set("scale_calculation_mode", JsonValue::null());
   spec.set("scale_format", JsonValue::null());
   spec.set("symmetric", JsonValue::boolean(true));
   return spec;
 }
 
+// Of Quark's scheme "ptpc_fp8": a scale per row of weights, per token of activations.
+JsonValue fp8_channel_spec(bool is_activation) {
+  return plain_spec("fp8_e4m3",
+                    "per_channel",
+                    "PerChannelMinMaxObserver",
+                    JsonValue::number(std::uint64_t{is_activation}),
+                    is_activation);
+}
+
+// Of "fp8": one scale, that of activations too.
+JsonValue fp8_tensor_spec() {
+  JsonValue spec =
+      plain_spec("fp8_e4m3", "per_tensor", "PerTensorMinMaxObserver", JsonValue::null(), false);
+  spec.set("scale_type", JsonValue::null());
+  return spec;
+}
+
+// 128 x 128 of weights, 128 columns of a token of activations.
+JsonValue fp8_block_spec(bool is_activation) {
+  JsonValue spec = plain_spec("fp8_e4m3",
+                              is_activation ? "per_group" : "per_block",
+                              is_activation ? "PerGroupMinMaxObserver" : "PerBlock2DMinMaxObserver",
+                              literal("-1"),
+                              is_activation);
+  if (is_activation) {
+    spec.set("group_size", JsonValue::number(rows_together(Scheme::kFp8Block)));
+  } else {
+    spec.set("block_size", literal("[128, 128]"));
+  }
+  spec.set("scale_type", JsonValue::string("float32"));
+  return spec;
+}
+
+// Of "int4_wo_128", "uint4_wo_128" and those of 32.
+JsonValue int4_spec(Scheme scheme) {
+  JsonValue spec = plain_spec(is_asymmetric(scheme) ? "uint4" : "int4",
+                              "per_group",
+                              "PerGroupMinMaxObserver",
+                              literal("-1"),
+                              false);
+  spec.set("group_size", JsonValue::number(columns_together(scheme)));
+  spec.set("symmetric", JsonValue::boolean(!is_asymmetric(scheme)));
+  return spec;
+}
+
+struct QuarkSpecs {
+  JsonValue weight;
+  JsonValue activations;
+};
+
+QuarkSpecs quark_specs(const Recipe& recipe) {
+  switch (recipe.scheme) {
+    case Scheme::kFp8Tensor:
+      return {
+          fp8_tensor_spec(),
+          recipe.input_scales == InputScales::kStatic ? fp8_tensor_spec() : fp8_channel_spec(true)};
+    case Scheme::kFp8Channel:
+      return {fp8_channel_spec(false), fp8_channel_spec(true)};
+    case Scheme::kFp8Block:
+      return {fp8_block_spec(false), fp8_block_spec(true)};
+    case Scheme::kInt4G128:
+    case Scheme::kInt4G32:
+    case Scheme::kInt4AsymG128:
+    case Scheme::kInt4AsymG32:
+      return {int4_spec(recipe.scheme), JsonValue::null()};
+    case Scheme::kMxfp4:
+    case Scheme::kMxfp6E2m3:
+    case Scheme::kMxfp6E3m2:
+      return {mx_spec(recipe, false, scale_rule_name(recipe.scale_rule)),
+              mx_spec(recipe, true, "even")};
+    case Scheme::kMxfp8:
+    case Scheme::kNvfp4:
+    case Scheme::kInt8:
+    case Scheme::kW8a16:
+    case Scheme::kW8a16G128:
+    case Scheme::kBf16:
+    case Scheme::kF16:
+    case Scheme::kF32:
+      break;
+  }
+  throw Error(ErrorCode::kInternal, "internal fault: a scheme that Quark lacks");
+}
+
 JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& exclude) {
   JsonValue section = literal(kQuarkSection);
   JsonValue global = *section.find("global_quant_config");
-  const bool is_fp8 = recipe.scheme == Scheme::kFp8Channel;
-  global.set("input_tensors", is_fp8 ? fp8_channel_spec(true) : mx_spec(recipe, true, "even"));
-  global.set("weight",
-             is_fp8 ? fp8_channel_spec(false)
-                    : mx_spec(recipe, false, scale_rule_name(recipe.scale_rule)));
+  QuarkSpecs specs = quark_specs(recipe);
+  global.set("input_tensors", std::move(specs.activations));
+  global.set("weight", std::move(specs.weight));
   section.set("global_quant_config", std::move(global));
   section.set("exclude", JsonValue::array(exclude));
   section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));
@@ -115,7 +200,9 @@ JsonValue seed_section() {
 // "dtype" is the name since transformers 4.56, "torch_dtype" the one before; a config may have
 // either or both.
 void set_dtype(const Recipe& recipe, JsonValue& config) {
-  const char* const name = recipe.scheme == Scheme::kF32 ? "float32" : "bfloat16";
+  const char* const name = recipe.scheme == Scheme::kF32   ? "float32"
+                           : recipe.scheme == Scheme::kF16 ? "float16"
+                                                           : "bfloat16";
   const bool has_old_name = config.find("torch_dtype") != nullptr;
   if (has_old_name) {
     config.set("torch_dtype", JsonValue::string(name));

@@ -33,14 +33,17 @@ constexpr Names<ScaleRule, 4> kScaleRules{{{ScaleRule::kEven, "even"},
                                            {ScaleRule::kCeil, "ceil"}}};
 constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
+constexpr Names<InputScales, 3> kInputScales{
+    {{InputScales::kAuto, "auto"}, {InputScales::kStatic, "static"}, {InputScales::kNone, "none"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 14> kKeys{"scheme",
+constexpr std::array<std::string_view, 15> kKeys{"scheme",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
                                                  "scale_rule",
                                                  "fold_scales",
+                                                 "input_scales",
                                                  "min_tokens",
                                                  "keep",
                                                  "include",
@@ -134,6 +137,8 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.scale_rule = scale_rule_from_name(text_of(value, key));
   } else if (key == "fold_scales") {
     recipe.fold_scales = fold_scales_from_name(text_of(value, key));
+  } else if (key == "input_scales") {
+    recipe.input_scales = input_scales_from_name(text_of(value, key));
   } else if (key == "min_tokens") {
     const std::optional<std::uint64_t> tokens = value.as_unsigned();
     if (!tokens) {
@@ -241,6 +246,12 @@ Scheme searched_scheme(const Recipe& recipe) {
 void check_recipe(const Recipe& recipe) {
   check_layout(recipe.scheme, recipe.layout);
   check_alphas(recipe.alphas);
+  if (recipe.input_scales == InputScales::kStatic && !may_have_input_scale(recipe.scheme)) {
+    fail(
+        fmt::format("scheme \"{}\" stores no scales of activations, so input_scales can't be "
+                    "\"static\"",
+                    scheme_name(recipe.scheme)));
+  }
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
   }
@@ -260,6 +271,7 @@ std::string to_json(const Recipe& recipe) {
   root.set("alphas", std::move(alphas));
   root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
   root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
+  root.set("input_scales", named(input_scales_name(recipe.input_scales)));
   root.set("min_tokens", JsonValue::number(recipe.min_tokens));
   root.set("keep", JsonValue::array(recipe.keep));
   root.set("include", JsonValue::array(recipe.include));
@@ -283,6 +295,10 @@ std::string_view fold_scales_name(FoldScales mode) {
   return name_of(kFoldScales, mode);
 }
 
+std::string_view input_scales_name(InputScales scales) {
+  return name_of(kInputScales, scales);
+}
+
 std::string_view compat_name(Compat compat) {
   return name_of(kCompats, compat);
 }
@@ -297,6 +313,10 @@ ScaleRule scale_rule_from_name(std::string_view name) {
 
 FoldScales fold_scales_from_name(std::string_view name) {
   return value_of(kFoldScales, "fold_scales", name);
+}
+
+InputScales input_scales_from_name(std::string_view name) {
+  return value_of(kInputScales, "input_scales", name);
 }
 
 Compat compat_from_name(std::string_view name) {

@@ -18,6 +18,13 @@ enum class Scaling { kNone, kAwqGrid };
 enum class FoldScales { kExact, kPow2, kOff };
 enum class Compat { kNone, kSeed };
 
+// Scales of activations in the output, for schemes that take them (may_have_input_scale).
+enum class InputScales {
+  kAuto,    // where statistics have the maxima of all inputs; make_plan decides
+  kStatic,  // from those maxima
+  kNone,    // activations are quantized as they come, with nvfp4 not at all
+};
+
 struct Recipe {
   Scheme scheme = Scheme::kMxfp4;
   Layout layout = Layout::kQuark;
@@ -25,6 +32,7 @@ struct Recipe {
   std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
   ScaleRule scale_rule = ScaleRule::kEven;
   FoldScales fold_scales = FoldScales::kExact;
+  InputScales input_scales = InputScales::kAuto;
   std::uint64_t min_tokens = 32;  // with fewer, statistics are noise and the scales neutral
   std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
   std::vector<std::string> include;  // parts of the model that are quantized on request only
@@ -36,9 +44,10 @@ struct Recipe {
 };
 
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas,
-// scale_rule, fold_scales, min_tokens, keep, include, compat, architecture, allow_unknown, untie,
-// max_shard_size (number of bytes or text like "4G"). A scheme without a layout takes its own
-// default layout. Errors, kUsage: not JSON, unknown key or value (with those that exist).
+// scale_rule, fold_scales, input_scales, min_tokens, keep, include, compat, architecture,
+// allow_unknown, untie, max_shard_size (number of bytes or text like "4G"). A scheme without a
+// layout takes its own default layout. Errors, kUsage: not JSON, unknown key or value (with those
+// that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 
 // What the search measures errors in: the scheme, or mxfp4 where folding is all.
@@ -58,10 +67,12 @@ std::string to_json(const Recipe& recipe);
 std::string_view scaling_name(Scaling scaling);
 std::string_view scale_rule_name(ScaleRule rule);
 std::string_view fold_scales_name(FoldScales mode);
+std::string_view input_scales_name(InputScales scales);
 std::string_view compat_name(Compat compat);
 Scaling scaling_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);
+InputScales input_scales_from_name(std::string_view name);
 Compat compat_from_name(std::string_view name);
 
 // "512M", "4G", "1.5GiB", "1000000" -> bytes (K, M, G, T are powers of 1024). kUsage.
