@@ -70,8 +70,10 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       .add_option(
           "--layout",
           options->layout,
-          "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks) or plain (default: "
-          "what most readers of the scheme take)")
+          "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks), gpt-oss (mxfp4 "
+          "experts "
+          "that stay one tensor, all else unquantized) or plain (default: what most readers of the "
+          "scheme take)")
       ->type_name("NAME")
       ->group(group);
   command

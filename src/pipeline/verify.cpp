@@ -118,7 +118,7 @@ void verify_structure(const VerifyOptions& options,
     const Checkpoint out = Checkpoint::open(options.out);
     std::set<std::string> quantized;
     for (const TensorError& tensor : manifest.tensors) {
-      quantized.insert(tensor.name);
+      quantized.insert(tensor.name.substr(0, tensor.name.find('[')));  // of a slice, its tensor
     }
     for (const SourceWeight& weight : find_weights(out.tensors(), out.config_text())) {
       const bool is_listed = quantized.erase(weight.entry.name) > 0;

@@ -97,7 +97,7 @@ void allow_all_groups(Plan& plan) {
   }
 }
 
-void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
+void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bool stays_stacked) {
   if (!is_convertible(dtype)) {
     throw Error(
         ErrorCode::kInput,
@@ -124,7 +124,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
   for (const WrittenSlice& slice : tensor.written_as) {
     written += slice.rows.num_rows();
   }
-  if (tensor.slice && written != tensor.out_features()) {
+  if (tensor.slice && !stays_stacked && written != tensor.out_features()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: the architecture's \"written_as\" names tensors for {} of "
                             "its {} rows, so servers could not read it quantized; leave it as it "
@@ -139,6 +139,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
 // What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
 void add_quantized(const ModelTensor& tensor,
                    bool copies_codes,
+                   bool stays_stacked,
                    TensorWork work,
                    std::vector<TensorWork>& all) {
   work.action = Action::kQuantize;
@@ -147,8 +148,8 @@ void add_quantized(const ModelTensor& tensor,
   work.cols = tensor.in_features();
   const std::uint64_t rows = tensor.out_features();
   std::vector<WrittenSlice> parts = tensor.written_as;
-  if (!tensor.slice) {
-    parts = {{work.name, {0, 1, rows, rows}}};
+  if (!tensor.slice || stays_stacked) {
+    parts = {{tensor.slice ? tensor.name : work.name, {0, 1, rows, rows}}};
   }
   for (const WrittenSlice& part : parts) {
     work.name = part.name;
@@ -205,11 +206,16 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
     }
     check_decodable(tensor, source);
     if (quantizes && quantized[index]) {
-      check_quantizable(tensor, entry.dtype, plan.recipe.scheme);
+      check_quantizable(
+          tensor, entry.dtype, plan.recipe.scheme, plan.recipe.layout == Layout::kGptOss);
       const bool has_codes = plan.recipe.scheme == Scheme::kMxfp4 &&
                              source.encoding == Encoding::kMx &&
                              source.element == ElementFormat::kE2m1;
-      add_quantized(tensor, has_codes && folds.empty(), std::move(work), plan.tensors);
+      add_quantized(tensor,
+                    has_codes && folds.empty(),
+                    plan.recipe.layout == Layout::kGptOss,
+                    std::move(work),
+                    plan.tensors);
       continue;
     }
     work.stored = stored_dtype(tensor, folds, entry.dtype, plan.recipe);
@@ -227,8 +233,19 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
   }
 }
 
+// Whether slices of a tensor are slices of an output tensor, too.
+bool stays_stacked(const Plan& plan, const TensorWork& work) {
+  return plan.architecture.tensors[work.tensor].slice &&
+         (!work.is_quantized() || plan.recipe.layout == Layout::kGptOss);
+}
+
 // The output tensors of one work.
 std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
+  const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+  const TensorEntry& entry = plan.architecture.weights[tensor.stored].entry;
+  if (work.is_quantized() && plan.recipe.layout == Layout::kGptOss) {
+    return gpt_oss_parts(entry.name, entry.shape.front(), work.rows, work.cols);
+  }
   if (work.is_quantized()) {
     return stored_parts(plan.recipe.scheme,
                         plan.recipe.layout,
@@ -237,8 +254,7 @@ std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
                         work.cols,
                         plan.recipe.input_scales == InputScales::kStatic);
   }
-  const std::size_t stored = plan.architecture.tensors[work.tensor].stored;
-  return {{work.name, work.stored, plan.architecture.weights[stored].entry.shape, {}, 1, false}};
+  return {{work.name, work.stored, entry.shape, PartKind::kCodes, 1, false}};
 }
 
 void place(const Checkpoint& checkpoint, Plan& plan) {
@@ -246,7 +262,7 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const std::size_t shard = plan.architecture.weights[tensor.stored].shard;
-    if (!work.is_quantized() && tensor.slice.value_or(0) != 0) {
+    if (stays_stacked(plan, work) && tensor.slice != 0) {
       continue;  // one tensor with the first slice
     }
     bool is_first = true;
@@ -269,7 +285,7 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     for (const StoredPart& part : parts_of(plan, work)) {
       OutputPlace& place = work.parts.emplace_back(places.at(part.name));
-      if (!work.is_quantized() && tensor.slice) {
+      if (stays_stacked(plan, work)) {
         place.size_bytes /= plan.architecture.weights[tensor.stored].entry.shape[0];
         place.file_offset += *tensor.slice * place.size_bytes;
       }

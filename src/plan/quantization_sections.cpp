@@ -1,6 +1,8 @@
 #include "plan/quantization_sections.h"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
@@ -24,6 +26,9 @@ constexpr std::string_view kFp8Section = R"({
   "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128],
   "modules_to_not_convert": []
 })";
+
+constexpr std::string_view kGptOssSection =
+    R"({"modules_to_not_convert": [], "quant_method": "mxfp4"})";
 
 JsonValue literal(std::string_view text) {
   return parse_json(text, "built-in section", ErrorCode::kInternal);
@@ -166,6 +171,23 @@ JsonValue fp8_section(const std::vector<std::string>& exclude) {
     }
   }
   section.set("modules_to_not_convert", JsonValue::array(names));
+  return section;
+}
+
+JsonValue gpt_oss_section(const std::vector<std::string>& exclude) {
+  constexpr std::string_view kExperts = ".experts";
+  std::vector<std::string> modules = {
+      "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"};
+  for (const std::string& name : exclude) {
+    const std::size_t experts = name.find(kExperts);
+    const std::string module = name.substr(0, experts + kExperts.size());
+    if (experts != std::string::npos && !name.starts_with("re:") &&
+        std::ranges::find(modules, module) == modules.end()) {
+      modules.push_back(module);
+    }
+  }
+  JsonValue section = literal(kGptOssSection);
+  section.set("modules_to_not_convert", JsonValue::array(modules));
   return section;
 }
 

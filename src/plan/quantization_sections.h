@@ -19,4 +19,8 @@ JsonValue compressed_tensors_section(const Recipe& recipe, const std::vector<std
 // writes it. Patterns ("re:…") of `exclude` are left out: its readers match names only.
 JsonValue fp8_section(const std::vector<std::string>& exclude);
 
+// Layout::kGptOss: the released gpt-oss's, and of `exclude` the modules of experts that are not
+// quantized ("model.layers.3.mlp.experts").
+JsonValue gpt_oss_section(const std::vector<std::string>& exclude);
+
 }  // namespace quantmill

@@ -361,6 +361,9 @@ std::string output_config(const std::string& source_config,
     case Layout::kCompressedTensors:
       config.set("quantization_config", compressed_tensors_section(recipe, exclude));
       break;
+    case Layout::kGptOss:
+      config.set("quantization_config", gpt_oss_section(exclude));
+      break;
     case Layout::kFp8:
       config.set("quantization_config", fp8_section(exclude));
       break;

@@ -48,10 +48,11 @@ constexpr std::array<SchemeRow, 18> kSchemes = {{
     {Scheme::kF32, "f32", 1, 1, Layout::kPlain},
 }};
 
-constexpr std::array<std::pair<Layout, std::string_view>, 4> kLayouts = {{
+constexpr std::array<std::pair<Layout, std::string_view>, 5> kLayouts = {{
     {Layout::kQuark, "quark"},
     {Layout::kCompressedTensors, "compressed-tensors"},
     {Layout::kFp8, "fp8"},
+    {Layout::kGptOss, "gpt-oss"},
     {Layout::kPlain, "plain"},
 }};
 
@@ -76,6 +77,8 @@ bool goes_with(Scheme scheme, Layout layout) {
       return is_floating_point(scheme);
     case Layout::kFp8:
       return scheme == Scheme::kFp8Block;
+    case Layout::kGptOss:
+      return scheme == Scheme::kMxfp4;
     case Layout::kQuark:
       return scheme == Scheme::kMxfp4 || scheme == Scheme::kMxfp6E2m3 ||
              scheme == Scheme::kMxfp6E3m2 || is_fp8(scheme) || is_int4(scheme);
@@ -337,6 +340,15 @@ std::vector<StoredPart> stored_parts(Scheme scheme,
       break;
   }
   throw Error(ErrorCode::kInternal, "internal fault: a scheme that stores no codes");
+}
+
+std::vector<StoredPart> gpt_oss_parts(const std::string& name,
+                                      std::uint64_t experts,
+                                      std::uint64_t rows,
+                                      std::uint64_t cols) {
+  const std::uint64_t blocks_of_row = cols / kMxBlock;
+  return {{name + "_blocks", DType::kU8, {experts, rows, blocks_of_row, kMxBlock / 2}},
+          {name + "_scales", DType::kU8, {experts, rows, blocks_of_row}, PartKind::kScales}};
 }
 
 }  // namespace quantmill

@@ -37,6 +37,7 @@ enum class Layout {
   kQuark,              // AMD Quark
   kCompressedTensors,  // llm-compressor
   kFp8,                // FP8 blocks as DeepSeek-V3 stores them
+  kGptOss,             // experts that are one tensor, as the released gpt-oss stores them
   kPlain,              // not quantized
 };
 
@@ -96,5 +97,11 @@ std::vector<StoredPart> stored_parts(Scheme scheme,
                                      std::uint64_t rows,
                                      std::uint64_t cols,
                                      bool has_input_scale);
+
+// Layout::kGptOss: all experts of a layer, `name` [experts, cols, rows].
+std::vector<StoredPart> gpt_oss_parts(const std::string& name,
+                                      std::uint64_t experts,
+                                      std::uint64_t rows,
+                                      std::uint64_t cols);
 
 }  // namespace quantmill

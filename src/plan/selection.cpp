@@ -74,7 +74,9 @@ std::vector<bool> choose_quantized(const ResolvedArchitecture& architecture, con
     const ModelTensor& tensor = architecture.tensors[index];
     const bool is_wanted = tensor.part.empty() ||
                            std::ranges::find(recipe.include, tensor.part) != recipe.include.end();
-    quantized.push_back(tensor.quantizable && is_wanted && !is_kept(tensor, recipe.keep));
+    const bool has_form = recipe.layout != Layout::kGptOss || (tensor.slice && tensor.transposed);
+    quantized.push_back(tensor.quantizable && is_wanted && has_form &&
+                        !is_kept(tensor, recipe.keep));
     if (!tensor.quantizable) {
       continue;
     }
@@ -96,6 +98,11 @@ std::vector<bool> choose_quantized(const ResolvedArchitecture& architecture, con
     }
   }
   if (std::ranges::none_of(quantized, [](bool chosen) { return chosen; })) {
+    if (recipe.layout == Layout::kGptOss) {
+      throw Error(ErrorCode::kUsage,
+                  "layout \"gpt-oss\" holds experts that are stored as one tensor [experts, in, "
+                  "out], and none is left to quantize; use another --layout");
+    }
     throw Error(
         ErrorCode::kUsage,
         "nothing is left to quantize: every tensor that could be is kept; use fewer --keep");

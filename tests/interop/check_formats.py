@@ -22,15 +22,17 @@ from report import Report
 MAKERS = {"compressed-tensors": format_readers.read_with_compressed_tensors,
           "quark": format_readers.read_with_amd_quark, "fp8": format_readers.read_with_transformers}
 # transformers 5.17 holds a layer's experts as one tensor, and takes them apart when it loads, but not in all formats:
-# Quark's reader turns linears alone into packed ones, compressed-tensors' multiplies FP8 by scales of rows only and
-# takes INT8 for packed.
+# Quark's reader turns linears alone into packed ones, compressed-tensors' multiplies FP8 by scales of rows only,
+# takes INT8 for packed, and knows neither MXFP8 nor zero points nor scales of whole tensors beside others.
 NOT_IN_TRANSFORMERS = {("qwen3-moe", scheme, layout) for scheme, layout in format_models.TARGETS if layout == "quark"}
-NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors") for scheme in ("fp8-block", "int8")}
+NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors")
+                        for scheme in ("fp8-block", "int8", "nvfp4", "mxfp8", "int4-asym-g128")}
 # How far logits are from those of the decoded weights, relative. Layouts that are dequantized as they are loaded
 # compute the same; else activations are rounded as the section says, with the error that the weights' rounding has.
 # Measured once: 0.39 and 0.40, 0.10, 0.19, 0.09, 0.03, and 0.004 for experts that are decoded to BF16.
-LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
-          "int4-g128": 0.01, "int4-g32": 0.01}
+LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "mxfp8": 0.2, "nvfp4": 0.01, "nvfp4+inputs": 0.6,
+          "fp8-tensor": 0.15, "fp8-tensor+inputs": 0.15, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
+          "w8a16": 0.01, "w8a16-g128": 0.01, "int4-g128": 0.01, "int4-g32": 0.01, "int4-asym-g128": 0.01}
 
 
 def compare(reader, folder, stored, wanted, rounds):
@@ -129,15 +131,16 @@ def check_target(report, table, model, scheme, layout):
     folder = format_models.write_target(source, scheme, layout)
     wanted, _ = format_models.expected(folder, source, scheme)
     as_loaded = format_readers.stacked(wanted)
-    is_int4 = scheme.startswith("int4")  # whose scales are BF16, and compressed-tensors multiplies in the scales' type
+    # Scales are BF16, and compressed-tensors multiplies in the scales' type; those of NVFP4 it divides in BF16.
+    rounds = scheme.startswith(("int4", "w8a16", "nvfp4"))
     what = f"{model} {scheme} {layout}"
     maker = check_reader(report, f"{what}: its maker's library", MAKERS[layout], folder, stored,
-                         as_loaded if layout == "fp8" else wanted, is_int4)
+                         as_loaded if layout == "fp8" else wanted, rounds)
     cell = "-"
     if (model, scheme, layout) not in NOT_IN_TRANSFORMERS:
         decodes_experts = model == "qwen3-moe" and layout == "compressed-tensors"  # to BF16
         cell = check_reader(report, f"{what}: transformers", format_readers.read_with_transformers, folder, stored,
-                            as_loaded, decodes_experts)
+                            as_loaded, decodes_experts or rounds)
         cell += ", " + check_logits(report, f"{what}: transformers", scheme, folder, source, wanted)
     table.append((scheme, layout, model, maker, cell))
 
@@ -146,7 +149,8 @@ def check_targets(report):
     table = [("scheme", "layout", "model", "maker's library", "transformers")]
     for scheme, layout in format_models.TARGETS:
         for model in format_models.MODELS:
-            report.section(f"{model} {scheme} {layout}", check_target, table, model, scheme, layout)
+            if format_models.is_made_of(model, scheme):
+                report.section(f"{model} {scheme} {layout}", check_target, table, model, scheme, layout)
     report.table("Targets", table)
 
 

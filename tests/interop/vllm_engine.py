@@ -27,6 +27,14 @@ def engine(folder):
 
 
 @torch.no_grad()
+def largest_input(module):
+    """What a stored scale of activations makes exact: its largest code; 1 where there is none."""
+    if hasattr(module, "input_global_scale_inv"):
+        return 448 * 6 / module.input_global_scale_inv.item()
+    return 448 * module.input_scale.item() if getattr(module, "input_scale", None) is not None else 1.0
+
+
+@torch.no_grad()
 def linear_values(model):
     """Weights by the checkpoint's names, as the outputs of vLLM's linears for unit vectors: no stored form has to be
     known, and rows that no tensor filled are seen. A unit vector is exact in every format of activations. A negative
@@ -35,8 +43,8 @@ def linear_values(model):
     for name, module in model.named_modules():
         if not hasattr(module, "input_size") or "layers" not in name:
             continue
-        unit = -torch.eye(module.input_size, dtype=torch.bfloat16)
-        weight = -module.quant_method.apply(module, unit).float().t()
+        unit = -torch.eye(module.input_size, dtype=torch.bfloat16) * largest_input(module)
+        weight = -module.quant_method.apply(module, unit).float().t() / largest_input(module)
         base, _, leaf = name.rpartition(".")
         shards = SHARDS.get(leaf, (leaf,))
         rows = getattr(module, "output_sizes", [module.output_size])
