@@ -109,6 +109,15 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->group(group);
   command
       .add_option(
+          "--kv-cache",
+          options->kv_cache,
+          "fp8: tell servers to keep keys and values as e4m3, with scales from the maxima in "
+          "--stats (inputs self_attn.k_cache and self_attn.v_cache of every layer); none "
+          "(default)")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option(
           "--min-tokens",
           options->min_tokens,
           "leave unscaled what fewer tokens reached while statistics were recorded, such as "
@@ -194,6 +203,9 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.input_scales) {
     recipe.input_scales = input_scales_from_name(*options.input_scales);
+  }
+  if (options.kv_cache) {
+    recipe.kv_cache = kv_cache_from_name(*options.kv_cache);
   }
   if (options.min_tokens) {
     recipe.min_tokens = *options.min_tokens;

@@ -31,6 +31,33 @@ double largest_folded(const Activation& activation,
   return largest;
 }
 
+// Of keys or values, as they are cached once scales are folded.
+double largest_cached(const Plan& plan,
+                      const std::vector<ActivationFold>& folds,
+                      const KvScale& scale,
+                      const InputMaxima& maxima) {
+  const auto found = maxima.find(scale.maxima);
+  const std::size_t recorded = found == maxima.end() ? 0 : found->second.size();
+  const std::vector<float> none;
+  const std::vector<float>& s = scale.activation ? folds[*scale.activation].s : none;
+  if (recorded == 0 || (!s.empty() && s.size() != recorded)) {
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("the recorded maxima of '{}' have {} channels, {} are wanted; they are "
+                    "of another model",
+                    scale.maxima,
+                    recorded,
+                    s.empty()
+                        ? plan.architecture.tensors[plan.tensors[scale.work].tensor].in_features()
+                        : s.size()));
+  }
+  double largest = 0;
+  for (std::size_t channel = 0; channel < recorded; ++channel) {
+    largest = std::max(largest, found->second[channel] / (s.empty() ? 1.0 : double{s[channel]}));
+  }
+  return largest;
+}
+
 }  // namespace
 
 std::vector<float> largest_inputs(const Plan& plan,
@@ -60,6 +87,9 @@ std::vector<float> largest_inputs(const Plan& plan,
       result[index] = static_cast<float>(
           own > 0 ? own : of_family[peer_family(architecture.tensors[work.tensor].name)]);
     }
+  }
+  for (const KvScale& scale : plan.kv_scales) {
+    result[scale.work] = static_cast<float>(largest_cached(plan, folds, scale, maxima));
   }
   return result;
 }

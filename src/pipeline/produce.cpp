@@ -77,7 +77,7 @@ RowProducer::RowProducer(const Context& context,
 std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan) {
   std::uint64_t widest = 1 << 16;
   for (const TensorWork& work : plan.tensors) {
-    if (work.action != Action::kCopy) {
+    if (work.action != Action::kCopy && work.action != Action::kKvScale) {
       const std::uint64_t row = row_buffer_bytes(plan, work) + 2 * sizeof(float) * work.cols;
       widest = std::max(widest, row * rows_held_together(plan, work));
     }
@@ -92,6 +92,9 @@ void RowProducer::produce(const WriteTask& task, const Emit& emit, ErrorSums& er
       break;
     case Action::kFoldNorm:
       fold_norm_weight(task, emit);
+      break;
+    case Action::kKvScale:
+      write_kv_scale(task, emit);
       break;
     case Action::kFoldLinear:
     case Action::kQuantize:
@@ -109,6 +112,13 @@ void RowProducer::copy(const WriteTask& task, const Emit& emit) {
         checkpoint_, plan_.architecture, plan_.architecture.tensors[work.tensor], begin, stored_);
     emit(work.parts[0].shard, work.parts[0].file_offset + begin, stored_);
   }
+}
+
+void RowProducer::write_kv_scale(const WriteTask& task, const Emit& emit) {
+  const OutputPlace& place = plan_.tensors[task.tensor].parts.front();
+  encoded_.resize(sizeof(float));
+  write_float(fp8_scale(ranges_.inputs[task.tensor], DType::kF32), encoded_);
+  emit(place.shard, place.file_offset, encoded_);
 }
 
 void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {

@@ -56,6 +56,7 @@ class RowProducer {
 
  private:
   void copy(const WriteTask& task, const Emit& emit);
+  void write_kv_scale(const WriteTask& task, const Emit& emit);
   void fold_norm_weight(const WriteTask& task, const Emit& emit);
   void fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors);
   // Rows of a work that fit into the buffers.

@@ -51,8 +51,9 @@ class Stopwatch {
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  const bool wants_maxima = may_have_input_scale(options.recipe.scheme) &&
-                            options.recipe.input_scales != InputScales::kNone;
+  const bool wants_maxima = options.recipe.kv_cache != KvCache::kNone ||
+                            (may_have_input_scale(options.recipe.scheme) &&
+                             options.recipe.input_scales != InputScales::kNone);
   if (!options.statistics || !(searches_scales(options) || wants_maxima)) {
     return {};
   }
@@ -357,9 +358,11 @@ std::string run_job(const Team& team,
     plan = searches_scales(options) || !statistics.empty()
                ? make_plan(*checkpoint, statistics, options.recipe)
                : make_plan_without_search(*checkpoint, options.recipe);
-    if (plan->recipe.input_scales == InputScales::kStatic && statistics.empty()) {
+    if ((plan->recipe.input_scales == InputScales::kStatic || !plan->kv_scales.empty()) &&
+        statistics.empty()) {
       throw Error(ErrorCode::kUsage,
-                  "--input-scales static needs activation statistics: give --stats FILE.h5 or "
+                  "--input-scales static and --kv-cache need activation statistics: give --stats "
+                  "FILE.h5 or "
                   "--stats PREFIX (of PREFIX.tp0.pt …)");
     }
     buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
@@ -386,11 +389,13 @@ std::string run_job(const Team& team,
     log_plan(team, context, log, *plan);
     JobJournal journal = open_journal(team, options, *plan);
     if (state == WorkState::kResumed) {
-      log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished",
+      const std::size_t measured = journal.num_tasks(JournalPhase::kMeasure);
+      log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished{}",
                            journal.num_tasks(JournalPhase::kSearch),
                            plan->search_tasks.size(),
                            journal.num_tasks(JournalPhase::kWrite),
-                           plan->write_tasks.size()));
+                           plan->write_tasks.size(),
+                           measured > 0 ? fmt::format(", {} measured", measured) : ""));
     }
     return run_phases(
         {team, context, log, *checkpoint, *plan, statistics, options, request, buffer_bytes},

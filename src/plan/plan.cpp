@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/convert.h"
 #include "kernels/mx.h"
+#include "plan/kv_scales.h"
 #include "plan/quark_config.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
@@ -241,6 +242,9 @@ bool stays_stacked(const Plan& plan, const TensorWork& work) {
 
 // The output tensors of one work.
 std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
+  if (work.action == Action::kKvScale) {
+    return {kv_scale_part(plan.recipe.layout, work.name)};
+  }
   const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
   const TensorEntry& entry = plan.architecture.weights[tensor.stored].entry;
   if (work.is_quantized() && plan.recipe.layout == Layout::kGptOss) {
@@ -353,6 +357,9 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   assign_folds(plan);
   decide_tensors(quantized, plan);
   share_tensor_scales(plan);
+  if (recipe.kv_cache != KvCache::kNone) {
+    add_kv_scales(statistics, plan);
+  }
   place(checkpoint, plan);
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
@@ -378,6 +385,9 @@ std::uint64_t TensorWork::output_bytes() const {
 }
 
 std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
+  if (work.action == Action::kKvScale) {
+    return 0;
+  }
   const SourceWeight& weight =
       plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
   std::uint64_t bytes = 0;

@@ -21,6 +21,7 @@ enum class Action {
   kFoldNorm,    // a norm divided by s
   kFoldLinear,  // a matrix or vector scaled and stored as floating point
   kQuantize,    // a matrix scaled and quantized
+  kKvScale,     // the scale of a layer's keys or values in the cache, made from statistics alone
 };
 
 // Bytes of one output tensor, or of a slice of one.
@@ -103,11 +104,19 @@ struct GroupPlan {
   std::optional<std::uint64_t> tokens;  // that its statistics were recorded on, where they say so
 };
 
+// A work that is kKvScale.
+struct KvScale {
+  std::size_t work = 0;                   // index into Plan::tensors
+  std::string maxima;                     // whose record: "layers.3.self_attn.v_cache"
+  std::optional<std::size_t> activation;  // whose s divides what is cached
+};
+
 struct Plan {
   Recipe recipe;
   ResolvedArchitecture architecture;
   std::vector<TensorFolds> folds;   // one per tensor of the architecture
   std::vector<TensorWork> tensors;  // in the checkpoint's order
+  std::vector<KvScale> kv_scales;
   std::vector<OutputShard> shards;
   std::vector<GroupPlan> groups;         // one per fold group
   std::vector<SearchTask> search_tasks;  // by group, reader, row

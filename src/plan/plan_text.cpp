@@ -30,7 +30,9 @@ TypeSizes sizes_by_type(const Plan& plan, const Checkpoint& checkpoint) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
-    sizes.before[source_type(source)] += source_bytes(checkpoint, plan, work);
+    if (work.action != Action::kKvScale) {
+      sizes.before[source_type(source)] += source_bytes(checkpoint, plan, work);
+    }
     const std::string name(work.is_quantized() ? scheme_name(plan.recipe.scheme)
                                                : dtype_name(work.stored));
     sizes.after[name] += work.output_bytes();
@@ -48,6 +50,8 @@ std::string_view action_name(Action action) {
       return "scale or convert";
     case Action::kQuantize:
       return "quantize";
+    case Action::kKvScale:
+      return "make from statistics";
   }
   return "";
 }

@@ -159,6 +159,9 @@ JsonValue compressed_tensors_section(const Recipe& recipe, const std::vector<std
   section.set("config_groups", std::move(groups));
   section.set("format", text(group.format));
   section.set("ignore", JsonValue::array(ignore));
+  if (recipe.kv_cache == KvCache::kFp8) {
+    section.set("kv_cache_scheme", arguments("float", 8, "tensor"));
+  }
   return section;
 }
 

@@ -171,12 +171,30 @@ QuarkSpecs quark_specs(const Recipe& recipe) {
   throw Error(ErrorCode::kInternal, "internal fault: a scheme that Quark lacks");
 }
 
+// Of kv_cache_scheme "fp8": what k_proj and v_proj put out has a scale, the rest as everywhere.
+void set_kv_cache(const JsonValue& global, JsonValue& section) {
+  JsonValue of_linear = global;
+  of_linear.set("output_tensors", fp8_tensor_spec());
+  JsonValue linears = JsonValue::object();
+  for (const char* name : {"*k_proj", "*v_proj"}) {
+    linears.set(name, of_linear);
+  }
+  JsonValue exported = *section.find("export");
+  exported.set("kv_cache_group", JsonValue::array(linears.keys));
+  section.set("export", std::move(exported));
+  section.set("layer_quant_config", linears);
+  section.set("kv_cache_quant_config", std::move(linears));
+}
+
 JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& exclude) {
   JsonValue section = literal(kQuarkSection);
   JsonValue global = *section.find("global_quant_config");
   QuarkSpecs specs = quark_specs(recipe);
   global.set("input_tensors", std::move(specs.activations));
   global.set("weight", std::move(specs.weight));
+  if (recipe.kv_cache == KvCache::kFp8) {
+    set_kv_cache(global, section);
+  }
   section.set("global_quant_config", std::move(global));
   section.set("exclude", JsonValue::array(exclude));
   section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));

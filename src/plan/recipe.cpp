@@ -35,15 +35,17 @@ constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<InputScales, 3> kInputScales{
     {{InputScales::kAuto, "auto"}, {InputScales::kStatic, "static"}, {InputScales::kNone, "none"}}};
+constexpr Names<KvCache, 2> kKvCaches{{{KvCache::kNone, "none"}, {KvCache::kFp8, "fp8"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 15> kKeys{"scheme",
+constexpr std::array<std::string_view, 16> kKeys{"scheme",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
                                                  "scale_rule",
                                                  "fold_scales",
                                                  "input_scales",
+                                                 "kv_cache",
                                                  "min_tokens",
                                                  "keep",
                                                  "include",
@@ -139,6 +141,8 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.fold_scales = fold_scales_from_name(text_of(value, key));
   } else if (key == "input_scales") {
     recipe.input_scales = input_scales_from_name(text_of(value, key));
+  } else if (key == "kv_cache") {
+    recipe.kv_cache = kv_cache_from_name(text_of(value, key));
   } else if (key == "min_tokens") {
     const std::optional<std::uint64_t> tokens = value.as_unsigned();
     if (!tokens) {
@@ -197,6 +201,9 @@ void check_seed(const Recipe& recipe) {
   if (recipe.fold_scales != fixed.fold_scales) {
     refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
   }
+  if (recipe.kv_cache != fixed.kv_cache) {
+    refuse("kv_cache", std::string(kv_cache_name(recipe.kv_cache)));
+  }
   if (!recipe.keep.empty()) {
     refuse("keep", fmt::format("{}", fmt::join(recipe.keep, ", ")));
   }
@@ -252,6 +259,14 @@ void check_recipe(const Recipe& recipe) {
                     "\"static\"",
                     scheme_name(recipe.scheme)));
   }
+  if (recipe.kv_cache != KvCache::kNone && recipe.layout != Layout::kCompressedTensors &&
+      recipe.layout != Layout::kQuark) {
+    fail(
+        fmt::format("layout \"{}\" has no place for kv_cache \"{}\"; quark and "
+                    "compressed-tensors have",
+                    layout_name(recipe.layout),
+                    kv_cache_name(recipe.kv_cache)));
+  }
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
   }
@@ -272,6 +287,7 @@ std::string to_json(const Recipe& recipe) {
   root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
   root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
   root.set("input_scales", named(input_scales_name(recipe.input_scales)));
+  root.set("kv_cache", named(kv_cache_name(recipe.kv_cache)));
   root.set("min_tokens", JsonValue::number(recipe.min_tokens));
   root.set("keep", JsonValue::array(recipe.keep));
   root.set("include", JsonValue::array(recipe.include));
@@ -299,6 +315,10 @@ std::string_view input_scales_name(InputScales scales) {
   return name_of(kInputScales, scales);
 }
 
+std::string_view kv_cache_name(KvCache kv_cache) {
+  return name_of(kKvCaches, kv_cache);
+}
+
 std::string_view compat_name(Compat compat) {
   return name_of(kCompats, compat);
 }
@@ -317,6 +337,10 @@ FoldScales fold_scales_from_name(std::string_view name) {
 
 InputScales input_scales_from_name(std::string_view name) {
   return value_of(kInputScales, "input_scales", name);
+}
+
+KvCache kv_cache_from_name(std::string_view name) {
+  return value_of(kKvCaches, "kv_cache", name);
 }
 
 Compat compat_from_name(std::string_view name) {

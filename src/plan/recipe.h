@@ -25,6 +25,11 @@ enum class InputScales {
   kNone,    // activations are quantized as they come, with nvfp4 not at all
 };
 
+enum class KvCache {
+  kNone,  // nothing is said of it
+  kFp8,   // e4m3, its scales from statistics
+};
+
 struct Recipe {
   Scheme scheme = Scheme::kMxfp4;
   Layout layout = Layout::kQuark;
@@ -33,6 +38,7 @@ struct Recipe {
   ScaleRule scale_rule = ScaleRule::kEven;
   FoldScales fold_scales = FoldScales::kExact;
   InputScales input_scales = InputScales::kAuto;
+  KvCache kv_cache = KvCache::kNone;
   std::uint64_t min_tokens = 32;  // with fewer, statistics are noise and the scales neutral
   std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
   std::vector<std::string> include;  // parts of the model that are quantized on request only
@@ -44,7 +50,7 @@ struct Recipe {
 };
 
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas,
-// scale_rule, fold_scales, input_scales, min_tokens, keep, include, compat, architecture,
+// scale_rule, fold_scales, input_scales, kv_cache, min_tokens, keep, include, compat, architecture,
 // allow_unknown, untie, max_shard_size (number of bytes or text like "4G"). A scheme without a
 // layout takes its own default layout. Errors, kUsage: not JSON, unknown key or value (with those
 // that exist).
@@ -68,11 +74,13 @@ std::string_view scaling_name(Scaling scaling);
 std::string_view scale_rule_name(ScaleRule rule);
 std::string_view fold_scales_name(FoldScales mode);
 std::string_view input_scales_name(InputScales scales);
+std::string_view kv_cache_name(KvCache kv_cache);
 std::string_view compat_name(Compat compat);
 Scaling scaling_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);
 InputScales input_scales_from_name(std::string_view name);
+KvCache kv_cache_from_name(std::string_view name);
 Compat compat_from_name(std::string_view name);
 
 // "512M", "4G", "1.5GiB", "1000000" -> bytes (K, M, G, T are powers of 1024). kUsage.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "plan/kv_scales.h"
 
 namespace quantmill {
 namespace {
@@ -148,6 +149,11 @@ void decide_input_scales(const Statistics& statistics,
 
 InputMaxima input_maxima(const Plan& plan, const Statistics& statistics) {
   InputMaxima maxima;
+  for (const KvScale& scale : plan.kv_scales) {
+    if (auto found = cache_maxima(statistics, plan.architecture, scale.maxima)) {
+      maxima[scale.maxima] = std::move(*found);
+    }
+  }
   if (plan.recipe.input_scales != InputScales::kStatic) {
     return maxima;
   }

@@ -25,7 +25,8 @@ void decide_input_scales(const Statistics& statistics,
                          const std::vector<bool>& quantized,
                          Plan& plan);
 
-// What input scales of the plan are made from; empty if there are none.
+// What the plan's scales of activations and of the key-value cache are made from, by the names of
+// activations and of cache records; empty if there are none.
 InputMaxima input_maxima(const Plan& plan, const Statistics& statistics);
 
 // Tensors of one name but for their numbers other than the first, the layer's.

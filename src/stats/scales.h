@@ -5,7 +5,8 @@
 // one group per fold group below /groups: dataset s f32 [channels]; dataset alphas f64 [A] and
 // errors f64 [A] (empty without a search); attribute alpha f64 (NaN if the scales were not
 // searched), reason (text, why s is neutral or ""). Where the output has scales of activations, one
-// group per activation below /inputs: dataset absmax f64 [columns], the recorded max |x|.
+// group per activation, where it has scales of the key-value cache one per layer's keys and values
+// (layers.0.self_attn.k_cache), below /inputs: dataset absmax f64 [columns], the recorded max |x|.
 
 #include <filesystem>
 #include <map>

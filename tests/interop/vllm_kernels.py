@@ -5,7 +5,7 @@
   * for NVFP4 weights alone, for which vLLM forces a kernel for GPUs: its reference of their values, then torch's linear;
   * for stored scales of FP8 activations, which vLLM's builds for a CPU lack the operation for: torch;
   * for FP8 in blocks, whose kernels for a CPU need AMX: weights times scales, then torch's linear;
-  * for INT4, where vLLM is built without the kernel (CPUs without AVX-512): the same.
+  * for INT8 weights alone, and for INT4 where vLLM is built without the kernel (CPUs without AVX-512): the same.
 Configuration, choice of scheme, names, shapes, fused shards, loaders and FP8 and INT8 by channel stay vLLM's.
 """
 
@@ -78,16 +78,28 @@ def install_static_fp8():
         module.expose_input_quant_key = lambda *_: None  # else activations are quantized with silu, on GPUs
 
 
-class PlainInt4(CPUWNA16LinearKernel):
+class PlainIntegers(CPUWNA16LinearKernel):
     """Takes and leaves parameters as the kernel for AVX-512 does, which vLLM calls GPTQ's layout."""
 
+    @classmethod
+    def can_implement(cls, config):
+        return True, None
+
+    def by_rows(self, values, parameter):
+        return values if parameter.output_dim == 0 else values.t()
+
+    def unpacked(self, parameter):
+        codes = unpack_quantized_values_into_int32(parameter.data, self.config.weight_type, parameter.packed_dim)
+        return self.by_rows(codes, parameter)
+
     def process_weights_after_loading(self, layer):
-        packed, scales, _ = self._get_weight_params(layer)
-        codes = unpack_quantized_values_into_int32(packed.data, self.config.weight_type, packed.packed_dim)
-        codes = codes - self.config.weight_type.bias
-        groups = scales.data if scales.output_dim == 0 else scales.data.t()
-        codes = codes if packed.output_dim == 0 else codes.t()
-        layer.plain_weight = (codes * groups.float().repeat_interleave(codes.shape[1] // groups.shape[1], 1)).bfloat16()
+        packed, scales, *_ = self._get_weight_params(layer)
+        codes, scales = self.unpacked(packed), self.by_rows(scales.data, scales).float()
+        width = codes.shape[1] // scales.shape[1]
+        zeros = self.config.weight_type.bias
+        if self.config.zero_points:
+            zeros = self.unpacked(getattr(layer, self.w_zp_name)).repeat_interleave(width, 1)
+        layer.plain_weight = ((codes - zeros) * scales.repeat_interleave(width, 1)).bfloat16()
 
     def apply_weights(self, layer, x, bias=None):
         return F.linear(x, layer.plain_weight, bias)
@@ -104,5 +116,5 @@ def install():
     emulation.dequant_mxfp4 = dequantize_mxfp4
     emulation._ACTIVATION_QUANT_DEQUANT_FUNCS[kMxfp4Dynamic] = round_to_mxfp4
     kernels._POSSIBLE_FP8_BLOCK_KERNELS[cpu] = [*kernels._POSSIBLE_FP8_BLOCK_KERNELS.get(cpu, []), PlainFp8Block]
-    if not hasattr(torch.ops._C, "cpu_gemm_wna16"):
-        kernels._POSSIBLE_KERNELS[cpu] = [PlainInt4]
+    own = kernels._POSSIBLE_KERNELS[cpu] if hasattr(torch.ops._C, "cpu_gemm_wna16") else []
+    kernels._POSSIBLE_KERNELS[cpu] = [*own, PlainIntegers]
