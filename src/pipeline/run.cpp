@@ -14,9 +14,9 @@
 #include "pipeline/assemble.h"
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
-#include "pipeline/function_proof.h"
 #include "pipeline/given_scales.h"
 #include "pipeline/input_ranges.h"
+#include "pipeline/job_messages.h"
 #include "pipeline/journal.h"
 #include "pipeline/load_statistics.h"
 #include "pipeline/measure.h"
@@ -85,64 +85,6 @@ ScaleTable choose_scales(const Team& team,
   return searches_scales(options)
              ? search_scales(team, context, checkpoint, plan, statistics, journal)
              : neutral_scales(plan);
-}
-
-// The script folds what may not be folded: says so, with the number.
-void warn_of_changed_function(const Team& team,
-                              const Context& context,
-                              const Log& log,
-                              const Checkpoint& checkpoint,
-                              const Plan& plan,
-                              const ScaleTable& scales,
-                              const std::vector<ActivationFold>& folds) {
-  if (plan.recipe.compat != Compat::kSeed || !team.is_leader()) {
-    return;
-  }
-  const std::vector<EdgeProof> edges = prove_function(context,
-                                                      checkpoint,
-                                                      plan,
-                                                      scales,
-                                                      folds,
-                                                      true_architecture(checkpoint, plan),
-                                                      team.num_threads);
-  const EdgeProof& worst = worst_edge(edges);
-  if (worst.exact > kExactTolerance) {
-    log.warn(
-        fmt::format("--compat seed makes a model that is not the same function as the source: its "
-                    "scales change the "
-                    "output of {} by {:.2g} (relative), before anything is rounded",
-                    worst.reader,
-                    worst.exact));
-  }
-}
-
-void log_scales(const Log& log, const Plan& plan, const ScaleTable& scales) {
-  for (const FoldGroup& group : plan.architecture.fold_groups) {
-    const GroupScales& chosen = scales.at(group.name);
-    if (chosen.reason.empty()) {
-      const auto [smallest, largest] = std::ranges::minmax(chosen.s);
-      log.debug(fmt::format(
-          "{}: alpha {:.2f}, s {:.3g} to {:.3g}", group.name, chosen.alpha, smallest, largest));
-    }
-  }
-}
-
-void log_plan(const Team& team, const Context& context, const Log& log, const Plan& plan) {
-  for (const std::string& notice : plan.notices) {
-    log.warn(notice);
-  }
-  log.info(fmt::format("plan: {} tensors, {} of source, {} of output in {} files",
-                       plan.tensors.size(),
-                       format_size(plan.source_bytes),
-                       format_size(plan.output_bytes),
-                       plan.shards.size()));
-  log.info(fmt::format(
-      "{} ranks on {} nodes, {} threads each, backend {}{}",
-      team.world.size(),
-      team.node_ranks.size(),
-      team.num_threads,
-      backend_name(context.backend),
-      context.backend == Backend::kCpu ? fmt::format(" ({})", isa_name(context.isa)) : ""));
 }
 
 // The leader's work folder, and how the job starts, on every rank.
@@ -390,12 +332,13 @@ std::string run_job(const Team& team,
     JobJournal journal = open_journal(team, options, *plan);
     if (state == WorkState::kResumed) {
       const std::size_t measured = journal.num_tasks(JournalPhase::kMeasure);
-      log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished{}",
-                           journal.num_tasks(JournalPhase::kSearch),
-                           plan->search_tasks.size(),
-                           journal.num_tasks(JournalPhase::kWrite),
-                           plan->write_tasks.size(),
-                           measured > 0 ? fmt::format(", {} measured", measured) : ""));
+      log.info(
+          fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished{}",
+                      journal.num_tasks(JournalPhase::kSearch),
+                      plan->search_tasks.size(),
+                      journal.num_tasks(JournalPhase::kWrite),
+                      plan->write_tasks.size(),
+                      measured > 0 ? fmt::format(", {} measured", measured) : ""));
     }
     return run_phases(
         {team, context, log, *checkpoint, *plan, statistics, options, request, buffer_bytes},

@@ -16,6 +16,8 @@ import folding
 import format_models
 import format_readers
 import format_sources
+import mxfp4
+import tiny_models
 from format_readers import problem
 from report import Report
 
@@ -154,11 +156,52 @@ def check_targets(report):
     report.table("Targets", table)
 
 
+# --- gpt-oss, whose experts are one tensor a layer
+
+def decoded_blocks(stored):
+    """Tensors by their names in the BF16 release, blocks as what they stand for, [experts, in, out]."""
+    values = {}
+    for name, tensor in stored.items():
+        if name.endswith("_blocks"):
+            base = name.removesuffix("_blocks")
+            experts, rows, blocks, _ = tensor.shape
+            elements = mxfp4.dequantize(tensor.flatten(0, 1).flatten(1), stored[base + "_scales"].flatten(0, 1))
+            values[base] = elements.reshape(experts, rows, blocks * mxfp4.BLOCK).transpose(1, 2)
+        elif not name.endswith("_scales"):
+            values[name] = tensor.float()
+    return values
+
+
+def check_gpt_oss(report):
+    source = format_models.WORK / "gpt-oss"
+    tiny_models.save("gpt-oss", tiny_models.build("gpt-oss").to(torch.bfloat16), source)
+    stored = format_models.tensors(source)
+    folder = format_models.WORK / "gpt-oss.mxfp4"
+    folding.quantmill("convert", source, folder, "--scheme", "mxfp4", "--layout", "gpt-oss")
+    wanted = decoded_blocks(format_models.tensors(folder))
+    what = "gpt-oss mxfp4 gpt-oss: transformers"
+    found = problem(format_readers.read_with_transformers, folder, stored, wanted, True)
+    report.check(f"{what} reads {len(wanted)} tensors as decoded", found)
+    name = next(name for name in sorted(wanted) if name + "_scales" in format_models.tensors(folder))
+
+    def halved(tensors):
+        tensors[name + "_scales"] -= 1
+
+    def missing(tensors):
+        del tensors[name + "_scales"]
+
+    for fault, change, seen in (("halved scales", halved, f"other values in {name}"), ("missing scales", missing, None)):
+        broken = format_models.write_copy(folder, "gpt-oss.broken", change)
+        found = problem(format_readers.read_with_transformers, broken, stored, wanted, True)
+        report.check(f"{what}: {fault} are seen", None if found and seen in (None, found) else str(found))
+
+
 if __name__ == "__main__":
     report = Report()
     format_models.start()
     for model in format_models.MODELS:
         format_models.write_model(model)
+    report.section("gpt-oss", check_gpt_oss)
     report.section("sources", check_sources)
     report.section("targets", check_targets)
     report.close()

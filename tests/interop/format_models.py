@@ -4,6 +4,7 @@ Values are float32 tensors under the names of the source checkpoint. What a file
 layouts' definitions by the decoder of tests/job/schemes.py, which shares no code with the program or the readers.
 """
 
+import importlib.machinery
 import json
 import os
 import pathlib
@@ -68,22 +69,14 @@ def write_model(name):
 
 @torch.no_grad()
 def record_inputs(source):
-    """Statistics of the inputs of every linear over random tokens, as a recorder writes them."""
+    """Statistics over random tokens as scripts/collect records them, keys and values too."""
+    collect = importlib.machinery.SourceFileLoader("collect", str(ROOT.parent / "scripts" / "collect")).load_module()
     model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
-    records = {}
-
-    def record(name):
-        def hook(_, inputs):
-            x = inputs[0].flatten(0, -2).abs()
-            records[name] = {"absmean": x.mean(0), "absmax": x.amax(0), "count": len(x)}
-        return hook
-
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and "layers" in name:
-            module.register_forward_pre_hook(record(name))
-    model(torch.randint(3, VOCABULARY, (4, 128), generator=torch.Generator().manual_seed(3)))
+    recorder = collect.Recorder(model, torch)
+    tokens = torch.randint(3, VOCABULARY, (4, 128), generator=torch.Generator().manual_seed(3))
+    model(tokens, use_cache=True, past_key_values=collect.recording_cache(model, recorder))
     prefix = source.with_name(source.name + "-inputs")
-    torch.save(records, f"{prefix}.tp0.pt")
+    torch.save(recorder.statistics(), f"{prefix}.tp0.pt")
     return prefix
 
 

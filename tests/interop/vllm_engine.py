@@ -16,12 +16,13 @@ vllm_kernels.install()
 
 
 @contextlib.contextmanager
-def engine(folder):
-    """Started on the folder, with vLLM's own check that every parameter found its tensor, which is off otherwise."""
+def engine(folder, **settings):
+    """Started on the folder with these settings of the cache, and with vLLM's own check that every parameter found its
+    tensor, which is off otherwise."""
     try:
         yield LLM(model=str(folder), dtype="bfloat16", max_model_len=128, max_num_batched_tokens=128, max_num_seqs=2,
                   enforce_eager=True, disable_log_stats=True, skip_tokenizer_init=True, seed=0,
-                  distributed_executor_backend="uni", model_loader_extra_config={"enable_weights_track": True})
+                  distributed_executor_backend="uni", model_loader_extra_config={"enable_weights_track": True}, **settings)
     finally:
         cleanup_dist_env_and_memory()
 
