@@ -232,6 +232,27 @@ void RowProducer::decode(const TensorWork& work,
   fold(work, begin + first, values);
 }
 
+void RowProducer::copy_codes(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {
+  const std::span<const std::byte> codes = reader_.stored_codes();
+  encoded_parts_[0].assign(codes.begin(), codes.end());
+  if (source_of(plan_, work).encoding == Encoding::kMx) {
+    const std::span<const std::byte> scales = reader_.stored_scales();
+    encoded_parts_[1].assign(scales.begin(), scales.end());
+    return;
+  }
+  const std::uint64_t held = std::max<std::uint64_t>(1, kWorkElements / work.cols);
+  for (std::uint64_t row = 0; row < rows; row += held) {  // which refuses what is no number
+    values_.resize(std::min(held, rows - row) * work.cols);
+    decode(work, begin, row, {values_.data(), values_.size() / work.cols, work.cols});
+  }
+  const std::size_t of_row = reader_.scales().size() / rows;
+  encoded_parts_[1].clear();
+  for (std::uint64_t row = 0; row < rows; row += work.parts[1].weight_rows) {
+    const auto scales = std::as_bytes(reader_.scales().subspan(row * of_row, of_row));
+    encoded_parts_[1].insert(encoded_parts_[1].end(), scales.begin(), scales.end());
+  }
+}
+
 void RowProducer::encode(const TensorWork& work,
                          std::uint64_t begin,
                          std::uint64_t end,
@@ -240,11 +261,7 @@ void RowProducer::encode(const TensorWork& work,
   load(work, begin, rows);
   encoded_parts_.resize(std::max(encoded_parts_.size(), work.parts.size()));
   if (work.copies_codes) {
-    const auto copy = [&](std::span<const std::byte> bytes, std::vector<std::byte>& part) {
-      part.assign(bytes.begin(), bytes.end());
-    };
-    copy(reader_.stored_codes(), encoded_parts_[0]);
-    copy(reader_.stored_scales(), encoded_parts_[1]);
+    copy_codes(work, begin, rows);
     return;
   }
   for (std::size_t part = 0; part < work.parts.size(); ++part) {

@@ -65,6 +65,8 @@ class RowProducer {
                  std::uint64_t begin,
                  std::span<const std::byte> bytes,
                  const Emit& emit) const;
+  // Fills encoded_parts_ with loaded rows as they are stored, scales as floats if not MX's.
+  void copy_codes(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
   // Fills encoded_parts_ with rows [begin, end).
   void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t end, ErrorSums& errors);
   // Fills the parts with what rows of folded values are quantized to.

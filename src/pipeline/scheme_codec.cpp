@@ -18,13 +18,6 @@ std::span<std::uint8_t> as_codes(std::span<std::byte> bytes) {
   return {reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
 }
 
-ElementFormat element_of(Scheme scheme) {
-  return scheme == Scheme::kMxfp6E2m3   ? ElementFormat::kE2m3
-         : scheme == Scheme::kMxfp6E3m2 ? ElementFormat::kE3m2
-         : scheme == Scheme::kMxfp8     ? ElementFormat::kE4m3
-                                        : ElementFormat::kE2m1;
-}
-
 bool is_fp8(Scheme scheme) {
   return scheme == Scheme::kFp8Block || scheme == Scheme::kFp8Channel ||
          scheme == Scheme::kFp8Tensor;
@@ -55,7 +48,7 @@ BlockGrid grid_of(Scheme scheme, std::size_t rows, std::size_t cols) {
 
 MxSpec mx_spec_of(const Recipe& recipe) {
   MxSpec spec;
-  spec.element = element_of(recipe.scheme);
+  spec.element = mx_element(recipe.scheme);
   spec.scale_rule = recipe.scale_rule;
   spec.ties = recipe.compat == Compat::kSeed ? TieRule::kSeed : TieRule::kEven;
   return spec;

@@ -137,14 +137,28 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bo
   }
 }
 
+// Whether rows of a source hold the scheme's codes, so that they can be carried over.
+bool has_codes(const SourceWeight& source, const RowRange& rows, Scheme scheme) {
+  if (source.encoding == Encoding::kMx && is_mx(scheme)) {
+    return source.element == mx_element(scheme);
+  }
+  const bool by_channel = scheme == Scheme::kFp8Channel && source.block_rows == 1 &&
+                          source.block_cols == source.entry.shape.back();
+  const bool by_block = scheme == Scheme::kFp8Block && source.block_rows == rows_together(scheme) &&
+                        source.block_cols == rows_together(scheme) && rows.groups == 1 &&
+                        rows.start % rows_together(scheme) == 0;
+  return source.encoding == Encoding::kFp8 && (by_channel || by_block);
+}
+
 // What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
 void add_quantized(const ModelTensor& tensor,
-                   bool copies_codes,
+                   Scheme scheme,
+                   const SourceWeight& source,
+                   bool may_copy_codes,
                    bool stays_stacked,
                    TensorWork work,
                    std::vector<TensorWork>& all) {
   work.action = Action::kQuantize;
-  work.copies_codes = copies_codes;
   work.stored = DType::kU8;
   work.cols = tensor.in_features();
   const std::uint64_t rows = tensor.out_features();
@@ -156,6 +170,7 @@ void add_quantized(const ModelTensor& tensor,
     work.name = part.name;
     work.rows = part.rows.num_rows();
     work.source_rows = part.rows;
+    work.copies_codes = may_copy_codes && has_codes(source, part.rows, scheme);
     all.push_back(work);
   }
 }
@@ -209,11 +224,10 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
     if (quantizes && quantized[index]) {
       check_quantizable(
           tensor, entry.dtype, plan.recipe.scheme, plan.recipe.layout == Layout::kGptOss);
-      const bool has_codes = plan.recipe.scheme == Scheme::kMxfp4 &&
-                             source.encoding == Encoding::kMx &&
-                             source.element == ElementFormat::kE2m1;
       add_quantized(tensor,
-                    has_codes && folds.empty(),
+                    plan.recipe.scheme,
+                    source,
+                    folds.empty(),
                     plan.recipe.layout == Layout::kGptOss,
                     std::move(work),
                     plan.tensors);

@@ -257,6 +257,13 @@ bool is_mx(Scheme scheme) {
          scheme == Scheme::kMxfp8;
 }
 
+ElementFormat mx_element(Scheme scheme) {
+  return scheme == Scheme::kMxfp6E2m3   ? ElementFormat::kE2m3
+         : scheme == Scheme::kMxfp6E3m2 ? ElementFormat::kE3m2
+         : scheme == Scheme::kMxfp8     ? ElementFormat::kE4m3
+                                        : ElementFormat::kE2m1;
+}
+
 bool is_asymmetric(Scheme scheme) {
   return scheme == Scheme::kInt4AsymG128 || scheme == Scheme::kInt4AsymG32;
 }

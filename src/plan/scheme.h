@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/codec.h"
 #include "tensor/dtype.h"
 
 namespace quantmill {
@@ -49,7 +50,8 @@ Layout layout_from_name(std::string_view name);
 
 bool is_floating_point(Scheme scheme);  // kBf16, kF16, kF32
 bool is_mx(Scheme scheme);
-bool is_asymmetric(Scheme scheme);  // with zero points
+ElementFormat mx_element(Scheme scheme);  // of one that is_mx
+bool is_asymmetric(Scheme scheme);        // with zero points
 
 // Some scale is for a whole tensor, so that its largest magnitude must be known before any of it is
 // written. Tensors that servers fuse have one scale.

@@ -1,4 +1,5 @@
-"""What some layouts and schemes write beside a matrix's codes and scales: experts as one tensor, scales of the key-value cache, F16."""
+"""What targets hold beside codes that are rounded matrix by matrix: experts as one tensor, scales of the key-value cache, codes that are
+carried over, F16; and the pass that measures."""
 import json
 import os
 import re
@@ -8,7 +9,7 @@ import unittest
 import numpy as np
 
 import sources
-from any_model import EXPERTS, HEAD, KV_HEADS, LAYERS, Model, recorded, save, to_bf16, to_f32
+from any_model import EXPERTS, HEAD, KV_HEADS, LAYERS, Model, recorded, save, save_statistics, to_bf16, to_f32
 from jobs import JobTest, PreparedTest, hashes, make_drafter, ranks_of, read_folder, start_job, wait_for_journal, write_safetensors
 from make_demo_drafter import write_torch_archive  # jobs put its folder into the path
 from sources import e2m1, nibbles_of
@@ -149,6 +150,59 @@ class KeyValueCache(PreparedTest):
         whole, split = (read_folder(self.quantize(*options, source=self.model, stats=stats)) for stats in (self.stats, self.folder / "split"))
         for name in whole:
             np.testing.assert_array_equal(whole[name][1], split[name][1], name)
+
+
+class Carried(JobTest):
+    """Where nothing is scaled and the source has the target's codes, they are not rounded again."""
+
+    linears, fp8_codes, scales, put_fp8, save = (getattr(sources.Sources, name) for name in ("linears", "fp8_codes", "scales", "put_fp8", "save"))
+
+    def setUp(self):
+        super().setUp()
+        self.random = np.random.default_rng(12)
+        self.tensors, self.wanted = Model().tensors, {}
+
+    def check(self, source, scheme, suffix, scales):
+        """`scales`: stored ones by the weight's name, as floats."""
+        out = self.quantize("--scheme", scheme, "--scaling", "none", source=source, stats=None, ranks=2)
+        got = read_folder(out)
+        for name in self.linears():
+            np.testing.assert_array_equal(got[name][1], self.tensors[name][1], name)
+            np.testing.assert_array_equal(got[name + suffix][1].reshape(-1), scales[name].reshape(-1), name)
+        result = self.run_program("verify", out, "--against", source)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def put(self, dtype, block_of):
+        values = {}
+        for name in self.linears():
+            shape = self.tensors[name][1].shape
+            block = block_of(shape)
+            stored, values[name] = self.scales((-(-shape[0] // block[0]), -(-shape[1] // block[1])), dtype)
+            self.put_fp8(name, (stored, values[name]), dtype, block, ".weight_scale")
+        return values
+
+    def test_fp8_blocks_and_channels(self):
+        for scheme, suffix, block_of in (("fp8-block", "_scale_inv", lambda shape: (128, 128)), ("fp8-channel", "_scale", lambda shape: (1, shape[1]))):
+            for dtype in ("F32", "BF16"):
+                with self.subTest(scheme=scheme, dtype=dtype):
+                    self.tensors = Model().tensors
+                    scales = self.put(dtype, block_of)
+                    section = {"quant_method": "fp8", "weight_block_size": [128, 128]} if scheme == "fp8-block" else {"quant_method": "compressed-tensors"}
+                    self.check(self.save(section, name=f"model{len(list(self.folder.iterdir()))}"), scheme, suffix, scales)
+
+    def test_a_code_that_is_no_number_is_refused_all_the_same(self):
+        self.put("F32", lambda shape: (128, 128))
+        self.tensors["model.layers.1.self_attn.o_proj.weight"][1][5, 7] = 0x7F
+        source = self.save({"quant_method": "fp8", "weight_block_size": [128, 128]})
+        result = self.run_program("convert", source, self.folder / "out", "--scheme", "fp8-block")
+        self.assert_refused(result, 3, "o_proj.weight: row 5, column 7 is nan")
+
+    def test_scaled_weights_are_rounded_anew(self):
+        self.put("F32", lambda shape: (128, 128))
+        source = self.save({"quant_method": "fp8", "weight_block_size": [128, 128]})
+        got = read_folder(self.quantize("--scheme", "fp8-block", source=source, stats=save_statistics(self.folder / "calib")))
+        name = "model.layers.1.self_attn.q_proj.weight"
+        self.assertFalse(np.array_equal(got[name][1], self.tensors[name][1]))
 
 
 class HalfPrecision(JobTest):
