@@ -1,10 +1,13 @@
 #include "jobs/recipe_options.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <sstream>
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -65,6 +68,16 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
           "fp8-channel, fp8-block, int8, w8a16, w8a16-g128, int4-g128, int4-g32, int4-asym-g128, "
           "int4-asym-g32; bf16, f16 and f32 fold and do not quantize")
       ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--scheme-for",
+                  options->schemes,
+                  "another scheme, or keep, for the tensors or modules that match, e.g. "
+                  "'*.self_attn.*=fp8-channel' (repeatable: the first that matches counts, after "
+                  "--keep)")
+      ->type_name("PATTERN=SCHEME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   command
       .add_option(
@@ -183,6 +196,10 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.scheme) {
     recipe.scheme = scheme_from_name(*options.scheme);
+  }
+  if (!options.schemes.empty()) {
+    recipe.schemes.clear();
+    std::ranges::transform(options.schemes, std::back_inserter(recipe.schemes), parse_scheme_rule);
   }
   if (options.layout) {
     recipe.layout = layout_from_name(*options.layout);

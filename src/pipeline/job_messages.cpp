@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
 #include "pipeline/function_proof.h"
 
 namespace quantmill {

@@ -9,15 +9,10 @@
 namespace quantmill {
 namespace {
 
-bool is_measured(const Plan& plan, const WriteTask& task) {
-  return plan.tensors[task.tensor].find_part(PartKind::kCodes) != nullptr &&
-         plan.tensors[task.tensor].is_quantized() && has_tensor_scale(plan.recipe.scheme);
-}
-
 std::vector<std::size_t> measured_tasks(const Plan& plan) {
   std::vector<std::size_t> tasks;
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
-    if (is_measured(plan, plan.write_tasks[task])) {
+    if (is_measured(plan.tensors[plan.write_tasks[task].tensor])) {
       tasks.push_back(task);
     }
   }
@@ -76,6 +71,10 @@ std::vector<RowProducer> make_workers(const Context& context,
 }
 
 }  // namespace
+
+bool is_measured(const TensorWork& work) {
+  return work.is_quantized() && has_tensor_scale(work.scheme);
+}
 
 std::vector<float> measure_weights(const Team& team,
                                    const Context& context,

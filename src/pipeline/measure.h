@@ -15,6 +15,8 @@
 
 namespace quantmill {
 
+bool is_measured(const TensorWork& work);
+
 // One value per Plan::tensors, the same for tensors that share a scale; 0 where none is needed, and
 // then nothing is read. A maximum: the same for any number of ranks. Collective. Errors as
 // RowProducer::produce.

@@ -23,8 +23,8 @@ const SourceWeight& source_of(const Plan& plan, const TensorWork& work) {
 }
 
 // Rows that can't be worked on apart.
-std::uint64_t rows_held_together(const Plan& plan, const TensorWork& work) {
-  return work.is_quantized() ? std::min(work.rows, rows_together(plan.recipe.scheme)) : 1;
+std::uint64_t rows_held_together(const TensorWork& work) {
+  return work.is_quantized() ? std::min(work.rows, rows_together(work.scheme)) : 1;
 }
 
 // Rows can't be encoded one after the other where a part's columns follow them.
@@ -69,8 +69,10 @@ RowProducer::RowProducer(const Context& context,
       ranges_(std::move(ranges)),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
-  if (!is_floating_point(plan.recipe.scheme)) {
-    codec_.emplace(context, plan.recipe);
+  for (const TensorWork& work : plan.tensors) {
+    if (work.is_quantized()) {
+      codecs_.try_emplace(work.scheme, context, work.scheme, plan.recipe);
+    }
   }
 }
 
@@ -79,7 +81,7 @@ std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan) {
   for (const TensorWork& work : plan.tensors) {
     if (work.action != Action::kCopy && work.action != Action::kKvScale) {
       const std::uint64_t row = row_buffer_bytes(plan, work) + 2 * sizeof(float) * work.cols;
-      widest = std::max(widest, row * rows_held_together(plan, work));
+      widest = std::max(widest, row * rows_held_together(work));
     }
   }
   return widest;
@@ -135,7 +137,7 @@ void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
 }
 
 std::uint64_t RowProducer::rows_held(const TensorWork& work) const {
-  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting =
       buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
   return std::max(together, fitting / together * together);
@@ -269,7 +271,7 @@ void RowProducer::encode(const TensorWork& work,
     encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
                                 place.stretches * place.row_bytes);
   }
-  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
   const std::uint64_t rows_worked =
       is_turned(work) ? rows : std::max(together, fitting / together * together);
@@ -300,20 +302,21 @@ void RowProducer::quantize(const TensorWork& work,
                            std::span<const std::span<std::byte>> parts,
                            ErrorSums& errors) {
   const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
+  SchemeCodec& codec = codecs_.at(work.scheme);
   if (!ranges_.weights.empty()) {
-    codec_->set_tensor_largest(ranges_.weights[index]);
+    codec.set_tensor_largest(ranges_.weights[index]);
   }
-  codec_->encode(values, parts);
+  codec.encode(values, parts);
   for (std::size_t part = 0; part < parts.size(); ++part) {
     if (work.parts[part].kind == PartKind::kShape && !parts[part].empty()) {
       write_shape(work, parts[part]);
     } else if (work.parts[part].kind == PartKind::kInputScale && !parts[part].empty()) {
-      write_float(input_scale(plan_.recipe.scheme, ranges_.inputs[index]), parts[part]);
+      write_float(input_scale(work.scheme, ranges_.inputs[index]), parts[part]);
     }
   }
   restored_.resize(values_.size());
   const FloatMatrix restored{restored_.data(), values.rows, values.cols};
-  codec_->decode(parts, restored);
+  codec.decode(parts, restored);
   add_errors(context_, restored, values, errors);
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -27,6 +28,7 @@
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
+#include "plan/tensor_parallel.h"
 #include "plan/tensor_scales.h"
 
 namespace quantmill {
@@ -51,9 +53,9 @@ class Stopwatch {
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  const bool wants_maxima = options.recipe.kv_cache != KvCache::kNone ||
-                            (may_have_input_scale(options.recipe.scheme) &&
-                             options.recipe.input_scales != InputScales::kNone);
+  const bool wants_maxima =
+      options.recipe.kv_cache != KvCache::kNone ||
+      (takes_input_scales(options.recipe) && options.recipe.input_scales != InputScales::kNone);
   if (!options.statistics || !(searches_scales(options) || wants_maxima)) {
     return {};
   }
@@ -201,7 +203,7 @@ std::string run_phases(const JobSubject& job,
   const Stopwatch measuring;
   ranges.weights =
       measure_weights(team, job.context, job.checkpoint, plan, folds, job.buffer_bytes, journal);
-  if (has_tensor_scale(plan.recipe.scheme)) {
+  if (std::ranges::any_of(plan.tensors, is_measured)) {
     job.log.info(fmt::format("measure: the largest weights in {:.1f} s", measuring.seconds()));
   }
   check_interrupted(team);
@@ -262,6 +264,7 @@ std::uint64_t check_resources(const JobOptions& options,
                               const Checkpoint& checkpoint,
                               const Plan& plan,
                               int num_threads) {
+  check_tensor_parallel(plan, options.check_tensor_parallel);
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
   const std::uint64_t buffer_bytes = worker_buffer_bytes(

@@ -46,16 +46,16 @@ BlockGrid grid_of(Scheme scheme, std::size_t rows, std::size_t cols) {
 
 }  // namespace
 
-MxSpec mx_spec_of(const Recipe& recipe) {
+MxSpec mx_spec_of(Scheme scheme, const Recipe& recipe) {
   MxSpec spec;
-  spec.element = mx_element(recipe.scheme);
+  spec.element = mx_element(scheme);
   spec.scale_rule = recipe.scale_rule;
   spec.ties = recipe.compat == Compat::kSeed ? TieRule::kSeed : TieRule::kEven;
   return spec;
 }
 
-SchemeCodec::SchemeCodec(const Context& context, const Recipe& recipe)
-    : context_(context), scheme_(recipe.scheme), layout_(recipe.layout), mx_(mx_spec_of(recipe)) {}
+SchemeCodec::SchemeCodec(const Context& context, Scheme scheme, const Recipe& recipe)
+    : context_(context), scheme_(scheme), layout_(recipe.layout), mx_(mx_spec_of(scheme, recipe)) {}
 
 float input_scale(Scheme scheme, float largest) {
   return scheme == Scheme::kNvfp4 ? nvfp4_global_scale(largest, GlobalScaleUse::kDivides).value

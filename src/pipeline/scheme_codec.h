@@ -14,8 +14,8 @@
 
 namespace quantmill {
 
-// The MX format of a recipe, if its scheme is one.
-MxSpec mx_spec_of(const Recipe& recipe);
+// The MX format of a scheme that is one, with the recipe's rules.
+MxSpec mx_spec_of(Scheme scheme, const Recipe& recipe);
 
 // The stored scale of activations of largest magnitude `largest`: the factor of a code with FP8,
 // and with NVFP4 what compressed-tensors calls input_global_scale, 2688 / largest.
@@ -25,7 +25,7 @@ float input_scale(Scheme scheme, float largest);
 class SchemeCodec {
  public:
   // Of a quantized scheme. `context` must outlive it.
-  SchemeCodec(const Context& context, const Recipe& recipe);
+  SchemeCodec(const Context& context, Scheme scheme, const Recipe& recipe);
 
   // The largest magnitude of the weights that share a scale with what is encoded next; needed where
   // has_tensor_scale.

@@ -24,12 +24,13 @@ std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
     return gpt_oss_parts(entry.name, entry.shape.front(), work.rows, work.cols);
   }
   if (work.is_quantized()) {
-    return stored_parts(plan.recipe.scheme,
-                        plan.recipe.layout,
-                        work.name,
-                        work.rows,
-                        work.cols,
-                        plan.recipe.input_scales == InputScales::kStatic);
+    return stored_parts(
+        work.scheme,
+        plan.recipe.layout,
+        work.name,
+        work.rows,
+        work.cols,
+        plan.recipe.input_scales == InputScales::kStatic && may_have_input_scale(work.scheme));
   }
   return {{work.name, work.stored, entry.shape, PartKind::kCodes, 1, false}};
 }

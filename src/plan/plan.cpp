@@ -9,7 +9,9 @@
 #include "base/error.h"
 #include "kernels/convert.h"
 #include "kernels/mx.h"
+#include "plan/architecture_file.h"
 #include "plan/kv_scales.h"
+#include "plan/module_patterns.h"
 #include "plan/placement.h"
 #include "plan/quark_config.h"
 #include "plan/search_plan.h"
@@ -152,7 +154,6 @@ bool has_codes(const SourceWeight& source, const RowRange& rows, Scheme scheme) 
 
 // What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
 void add_quantized(const ModelTensor& tensor,
-                   Scheme scheme,
                    const SourceWeight& source,
                    bool may_copy_codes,
                    bool stays_stacked,
@@ -170,7 +171,7 @@ void add_quantized(const ModelTensor& tensor,
     work.name = part.name;
     work.rows = part.rows.num_rows();
     work.source_rows = part.rows;
-    work.copies_codes = may_copy_codes && has_codes(source, part.rows, scheme);
+    work.copies_codes = may_copy_codes && has_codes(source, part.rows, work.scheme);
     all.push_back(work);
   }
 }
@@ -207,8 +208,7 @@ void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
 }
 
 // Fills plan.tensors, but for their places.
-void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
-  const bool quantizes = !is_floating_point(plan.recipe.scheme);
+void decide_tensors(Plan& plan) {
   for (std::size_t index = 0; index < plan.architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = plan.architecture.tensors[index];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
@@ -221,16 +221,12 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
       continue;
     }
     check_decodable(tensor, source);
-    if (quantizes && quantized[index]) {
-      check_quantizable(
-          tensor, entry.dtype, plan.recipe.scheme, plan.recipe.layout == Layout::kGptOss);
-      add_quantized(tensor,
-                    plan.recipe.scheme,
-                    source,
-                    folds.empty(),
-                    plan.recipe.layout == Layout::kGptOss,
-                    std::move(work),
-                    plan.tensors);
+    const std::optional<Scheme> scheme = plan.choices[index].scheme;
+    if (scheme && !is_floating_point(*scheme)) {
+      const bool stays_stacked = plan.recipe.layout == Layout::kGptOss;
+      check_quantizable(tensor, entry.dtype, *scheme, stays_stacked);
+      work.scheme = *scheme;
+      add_quantized(tensor, source, folds.empty(), stays_stacked, std::move(work), plan.tensors);
       continue;
     }
     work.stored = stored_dtype(tensor, folds, entry.dtype, plan.recipe);
@@ -262,7 +258,7 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
     plan.source_bytes += input_bytes;
     const bool by_bytes = work.action == Action::kCopy;
     const std::uint64_t total = by_bytes ? input_bytes : work.rows;
-    const std::uint64_t together = work.is_quantized() ? rows_together(plan.recipe.scheme) : 1;
+    const std::uint64_t together = work.is_quantized() ? rows_together(work.scheme) : 1;
     const std::uint64_t rows = kTaskElements / std::max<std::uint64_t>(1, work.cols);
     const std::uint64_t piece =
         by_bytes ? kCopyTaskBytes : std::max(together, rows / together * together);
@@ -279,6 +275,28 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   }
 }
 
+std::vector<std::string> excluded(const Plan& plan) {
+  std::vector<bool> quantized;
+  for (const SchemeChoice& choice : plan.choices) {
+    quantized.push_back(choice.is_quantized());
+  }
+  return exclude_list(plan.architecture, quantized);
+}
+
+std::vector<SchemeModules> modules_of(const Plan& plan) {
+  std::vector<QuantizedModule> modules;
+  for (const TensorWork& work : plan.tensors) {
+    if (work.is_quantized()) {
+      modules.push_back(
+          {module_of(work.name), plan.architecture.tensors[work.tensor].fused_group, work.scheme});
+    }
+  }
+  return modules_by_scheme(modules,
+                           plan.recipe.scheme,
+                           plan.architecture.prefixes,
+                           plan.architecture.server_layer_offset);
+}
+
 // With statistics, groups are searched where they allow it; without, scales come from elsewhere for
 // every group that can be folded at all.
 Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statistics* statistics) {
@@ -289,11 +307,11 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   plan.architecture = resolve(checkpoint, recipe, config);
   plan.folds.resize(plan.architecture.tensors.size());
   plan.groups.resize(plan.architecture.fold_groups.size());
-  const std::vector<bool> quantized = choose_quantized(plan.architecture, recipe);
+  plan.choices = choose_schemes(plan.architecture, recipe);
   if (statistics != nullptr) {
     match_statistics(*statistics, plan.architecture);
-    decide_groups(*statistics, quantized, plan);
-    decide_input_scales(*statistics, quantized, plan);
+    decide_groups(*statistics, plan);
+    decide_input_scales(*statistics, plan);
   } else {
     allow_all_groups(plan);
     if (plan.recipe.input_scales == InputScales::kAuto) {
@@ -301,7 +319,7 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
     }
   }
   assign_folds(plan);
-  decide_tensors(quantized, plan);
+  decide_tensors(plan);
   share_tensor_scales(plan);
   if (recipe.kv_cache != KvCache::kNone) {
     add_kv_scales(statistics, plan);
@@ -309,17 +327,16 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   place(checkpoint, plan);
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
-    cut_search_tasks(*statistics, quantized, plan);
+    cut_search_tasks(*statistics, plan);
   }
-  plan.config = output_config(config, plan.recipe, exclude_list(plan.architecture, quantized));
+  plan.config = output_config(config, plan.recipe, modules_of(plan), excluded(plan));
   return plan;
 }
 
 }  // namespace
 
-const OutputPlace* TensorWork::find_part(PartKind kind) const {
-  const auto found = std::ranges::find(parts, kind, &OutputPlace::kind);
-  return found == parts.end() ? nullptr : &*found;
+std::string_view TensorWork::stored_name() const {
+  return is_quantized() ? scheme_name(scheme) : dtype_name(stored);
 }
 
 std::uint64_t TensorWork::output_bytes() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/json_text.h"
+#include "plan/module_patterns.h"
 #include "plan/recipe.h"
 
 namespace quantmill {
@@ -13,7 +14,10 @@ namespace quantmill {
 // Layout::kCompressedTensors: key by key what llm-compressor 0.14 with compressed-tensors 0.19
 // writes for FP8_DYNAMIC (fp8-channel), FP8 (fp8-tensor with input scales), FP8_BLOCK, MXFP4,
 // MXFP8, NVFP4 (with input scales) and NVFP4A16, W8A8 (int8), W8A16, W4A16 (int4) and W4A16_ASYM.
-JsonValue compressed_tensors_section(const Recipe& recipe, const std::vector<std::string>& ignore);
+// The first scheme's group is of all linears, the others' of the modules that their patterns match.
+JsonValue compressed_tensors_section(const Recipe& recipe,
+                                     const std::vector<SchemeModules>& schemes,
+                                     const std::vector<std::string>& ignore);
 
 // Layout::kFp8: what DeepSeek-V3's config.json has, with modules_to_not_convert as transformers
 // writes it. Patterns ("re:…") of `exclude` are left out: its readers match names only.

@@ -115,6 +115,32 @@ void exclude_part(const std::string& pattern, std::set<std::string>& entries) {
   entries.insert("re:.*" + replace_all(replace_all(pattern, ".", "\\."), "*", ".*"));
 }
 
+// Copied parts with matrices: by their pattern, or each matrix if others of the part are quantized.
+void exclude_copied(const ResolvedArchitecture& architecture,
+                    const std::vector<bool>& quantized,
+                    std::set<std::string>& entries) {
+  std::set<std::string> mixed;
+  for (std::size_t i = 0; i < quantized.size(); ++i) {
+    if (quantized[i]) {
+      mixed.insert(architecture.tensors[i].copied_by);
+    }
+  }
+  for (std::size_t i = 0; i < quantized.size(); ++i) {
+    const ModelTensor& tensor = architecture.tensors[i];
+    if (tensor.copied_by.empty() || tensor.shape.size() < 2 || quantized[i]) {
+      continue;
+    }
+    if (!mixed.contains(tensor.copied_by)) {
+      exclude_part(tensor.copied_by, entries);
+      continue;
+    }
+    entries.insert(tensor.module);
+    if (tensor.shape.size() > 2) {  // experts in one tensor, which servers call by their module
+      entries.insert(tensor.module.substr(0, tensor.module.rfind('.')));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
@@ -122,13 +148,11 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
   check_invariant(quantized.size() == architecture.tensors.size(), "one flag for each tensor");
   std::set<std::string> entries(architecture.extra_exclude.begin(),
                                 architecture.extra_exclude.end());
-  for (const std::string& pattern : architecture.copied_modules) {
-    exclude_part(pattern, entries);
-  }
+  exclude_copied(architecture, quantized, entries);
   std::map<std::string, Kind> kinds;  // by exclude_all
   for (std::size_t i = 0; i < quantized.size(); ++i) {
     const ModelTensor& tensor = architecture.tensors[i];
-    if (tensor.role != TensorRole::kLinear) {
+    if (tensor.role != TensorRole::kLinear || !tensor.copied_by.empty()) {
       continue;
     }
     if (!quantized[i]) {
@@ -159,6 +183,7 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
 
 std::string output_config(const std::string& source_config,
                           const Recipe& recipe,
+                          const std::vector<SchemeModules>& schemes,
                           const std::vector<std::string>& exclude) {
   JsonValue config = parse_json(source_config, "config.json", ErrorCode::kInput);
   if (config.kind != JsonValue::Kind::kObject) {
@@ -178,10 +203,10 @@ std::string output_config(const std::string& source_config,
       set_dtype(recipe, config);
       break;
     case Layout::kQuark:
-      config.set("quantization_config", quark_section(recipe, exclude));
+      config.set("quantization_config", quark_section(recipe, schemes, exclude));
       break;
     case Layout::kCompressedTensors:
-      config.set("quantization_config", compressed_tensors_section(recipe, exclude));
+      config.set("quantization_config", compressed_tensors_section(recipe, schemes, exclude));
       break;
     case Layout::kGptOss:
       config.set("quantization_config", gpt_oss_section(exclude));

@@ -54,11 +54,11 @@ JsonValue tensor_spec(bool is_dynamic, std::string_view scale_mode, bool with_ze
 
 // Activations are quantized while serving, by the servers' own rule, which is "even".
 // Of the schemes mxfp4 and mxfp6, whose names in Quark are those of their elements.
-JsonValue mx_spec(const Recipe& recipe, bool is_dynamic, std::string_view scale_mode) {
+JsonValue mx_spec(Scheme scheme, bool is_dynamic, std::string_view scale_mode) {
   JsonValue spec = tensor_spec(is_dynamic, scale_mode, true);
-  const std::string_view element = recipe.scheme == Scheme::kMxfp6E2m3   ? "fp6_e2m3"
-                                   : recipe.scheme == Scheme::kMxfp6E3m2 ? "fp6_e3m2"
-                                                                         : "fp4";
+  const std::string_view element = scheme == Scheme::kMxfp6E2m3   ? "fp6_e2m3"
+                                   : scheme == Scheme::kMxfp6E3m2 ? "fp6_e3m2"
+                                                                  : "fp4";
   spec.set("dtype", JsonValue::string(std::string(element)));
   return spec;
 }
@@ -131,8 +131,8 @@ struct QuarkSpecs {
   JsonValue activations;
 };
 
-QuarkSpecs quark_specs(const Recipe& recipe) {
-  switch (recipe.scheme) {
+QuarkSpecs quark_specs(Scheme scheme, const Recipe& recipe) {
+  switch (scheme) {
     case Scheme::kFp8Tensor:
       return {
           fp8_tensor_spec(),
@@ -145,12 +145,12 @@ QuarkSpecs quark_specs(const Recipe& recipe) {
     case Scheme::kInt4G32:
     case Scheme::kInt4AsymG128:
     case Scheme::kInt4AsymG32:
-      return {int4_spec(recipe.scheme), JsonValue::null()};
+      return {int4_spec(scheme), JsonValue::null()};
     case Scheme::kMxfp4:
     case Scheme::kMxfp6E2m3:
     case Scheme::kMxfp6E3m2:
-      return {mx_spec(recipe, false, scale_rule_name(recipe.scale_rule)),
-              mx_spec(recipe, true, "even")};
+      return {mx_spec(scheme, false, scale_rule_name(recipe.scale_rule)),
+              mx_spec(scheme, true, "even")};
     case Scheme::kMxfp8:
     case Scheme::kNvfp4:
     case Scheme::kInt8:
@@ -164,33 +164,51 @@ QuarkSpecs quark_specs(const Recipe& recipe) {
   throw Error(ErrorCode::kInternal, "internal fault: a scheme that Quark lacks");
 }
 
-// Of kv_cache_scheme "fp8": what k_proj and v_proj put out has a scale, the rest as everywhere.
-void set_kv_cache(const JsonValue& global, JsonValue& section) {
+// How linears of a scheme are quantized, in place of the section's global_quant_config or beside
+// it.
+JsonValue layer_config(const JsonValue& empty, Scheme scheme, const Recipe& recipe) {
+  JsonValue layer = empty;
+  QuarkSpecs specs = quark_specs(scheme, recipe);
+  layer.set("input_tensors", std::move(specs.activations));
+  layer.set("weight", std::move(specs.weight));
+  return layer;
+}
+
+// Of kv_cache_scheme "fp8": what k_proj and v_proj put out has a scale, the rest as everywhere. Of
+// layers' entries the first that matches counts, so these are the last.
+void set_kv_cache(const JsonValue& global, JsonValue& layers, JsonValue& section) {
   JsonValue of_linear = global;
   of_linear.set("output_tensors", fp8_tensor_spec());
   JsonValue linears = JsonValue::object();
   for (const char* name : {"*k_proj", "*v_proj"}) {
     linears.set(name, of_linear);
+    layers.set(name, of_linear);
   }
   JsonValue exported = *section.find("export");
   exported.set("kv_cache_group", JsonValue::array(linears.keys));
   section.set("export", std::move(exported));
-  section.set("layer_quant_config", linears);
   section.set("kv_cache_quant_config", std::move(linears));
 }
 
 }  // namespace
 
-JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& exclude) {
+JsonValue quark_section(const Recipe& recipe,
+                        const std::vector<SchemeModules>& schemes,
+                        const std::vector<std::string>& exclude) {
   JsonValue section = literal(kQuarkSection);
-  JsonValue global = *section.find("global_quant_config");
-  QuarkSpecs specs = quark_specs(recipe);
-  global.set("input_tensors", std::move(specs.activations));
-  global.set("weight", std::move(specs.weight));
-  if (recipe.kv_cache == KvCache::kFp8) {
-    set_kv_cache(global, section);
+  const JsonValue empty = *section.find("global_quant_config");
+  const JsonValue global = layer_config(empty, schemes.front().scheme, recipe);
+  JsonValue layers = JsonValue::object();
+  for (const SchemeModules& modules : schemes) {
+    for (const std::string& pattern : modules.patterns) {
+      layers.set(as_glob(pattern), layer_config(empty, modules.scheme, recipe));
+    }
   }
-  section.set("global_quant_config", std::move(global));
+  if (recipe.kv_cache == KvCache::kFp8) {
+    set_kv_cache(global, layers, section);
+  }
+  section.set("global_quant_config", global);
+  section.set("layer_quant_config", std::move(layers));
   section.set("exclude", JsonValue::array(exclude));
   section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));
   return section;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
@@ -93,10 +94,6 @@ std::string base_of(const std::string& name) {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
 }
 
-std::uint64_t blocks(std::uint64_t size, std::uint64_t block) {
-  return (size + block - 1) / block;
-}
-
 std::vector<StoredPart> mx_parts(
     Scheme scheme, Layout layout, const std::string& name, std::uint64_t rows, std::uint64_t cols) {
   const StoredPart scales{name + "_scale", DType::kU8, {rows, cols / kMxBlock}, PartKind::kScales};
@@ -157,7 +154,7 @@ std::vector<StoredPart> fp8_parts(Scheme scheme,
     return {codes,
             {name + (layout == Layout::kFp8 ? "_scale_inv" : "_scale"),
              DType::kF32,
-             {blocks(rows, kFp8Block), blocks(cols, kFp8Block)},
+             {divide_up(rows, kFp8Block), divide_up(cols, kFp8Block)},
              PartKind::kScales,
              kFp8Block}};
   }
@@ -181,7 +178,7 @@ std::vector<StoredPart> packed_parts(Scheme scheme,
   if (is_asymmetric(scheme)) {
     parts.push_back({name + "_zero_point",
                      DType::kI32,
-                     {blocks(rows, kPackedInts), groups},
+                     {divide_up(rows, kPackedInts), groups},
                      PartKind::kZeroPoints,
                      kPackedInts});
   }
@@ -195,7 +192,7 @@ std::vector<StoredPart> quark_int4_parts(Scheme scheme,
                                          const std::string& name,
                                          std::uint64_t rows,
                                          std::uint64_t cols) {
-  const std::uint64_t words = blocks(rows, kPackedInts);
+  const std::uint64_t words = divide_up(rows, kPackedInts);
   const std::uint64_t groups = cols / columns_together(scheme);
   return {{name, DType::kI32, {cols, words}, PartKind::kCodes, kPackedInts, true},
           {name + "_scale", DType::kBf16, {groups, rows}, PartKind::kScales, 1, true},

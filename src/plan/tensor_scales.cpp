@@ -68,11 +68,10 @@ bool has_maxima(const Statistics& statistics, const Activation& activation) {
          std::ranges::any_of(absmax, [](double value) { return value > 0; });
 }
 
-// The first quantized tensor whose input's maxima are known neither from its own record nor from a
-// peer's; empty if there is none.
-std::string find_without_maxima(const Statistics& statistics,
-                                const std::vector<bool>& quantized,
-                                const ResolvedArchitecture& architecture) {
+// The first tensor with an input scale whose input's maxima are known neither from its own record
+// nor from a peer's; empty if there is none.
+std::string find_without_maxima(const Statistics& statistics, const Plan& plan) {
+  const ResolvedArchitecture& architecture = plan.architecture;
   std::set<std::string> known;
   for (const Activation& activation : architecture.activations) {
     if (has_maxima(statistics, activation)) {
@@ -81,9 +80,10 @@ std::string find_without_maxima(const Statistics& statistics,
       }
     }
   }
-  for (std::size_t index = 0; index < quantized.size(); ++index) {
+  for (std::size_t index = 0; index < plan.choices.size(); ++index) {
     const std::string& name = architecture.tensors[index].name;
-    if (quantized[index] && !known.contains(peer_family(name))) {
+    const std::optional<Scheme> scheme = plan.choices[index].scheme;
+    if (scheme && may_have_input_scale(*scheme) && !known.contains(peer_family(name))) {
       return name;
     }
   }
@@ -120,18 +120,16 @@ void share_tensor_scales(Plan& plan) {
   }
 }
 
-void decide_input_scales(const Statistics& statistics,
-                         const std::vector<bool>& quantized,
-                         Plan& plan) {
+void decide_input_scales(const Statistics& statistics, Plan& plan) {
   InputScales& wanted = plan.recipe.input_scales;
   if (wanted == InputScales::kNone) {
     return;
   }
-  if (!may_have_input_scale(plan.recipe.scheme)) {
+  if (!takes_input_scales(plan.recipe)) {
     wanted = InputScales::kNone;
     return;
   }
-  const std::string missing = find_without_maxima(statistics, quantized, plan.architecture);
+  const std::string missing = find_without_maxima(statistics, plan);
   if (missing.empty()) {
     wanted = InputScales::kStatic;
     return;

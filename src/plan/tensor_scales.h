@@ -17,13 +17,11 @@ namespace quantmill {
 // gate and up of one expert).
 void share_tensor_scales(Plan& plan);
 
-// Makes plan.recipe.input_scales kStatic or kNone. quantized[i]: tensor i is quantized;
-// match_statistics has been called. An input without a record, or that no token reached, takes the
+// Makes plan.recipe.input_scales kStatic or kNone. plan.choices are made, match_statistics
+// has been called. An input without a record, or that no token reached, takes the
 // largest of its peers: the experts of its layer. Errors, kInput: kStatic, and an input has neither
 // (named).
-void decide_input_scales(const Statistics& statistics,
-                         const std::vector<bool>& quantized,
-                         Plan& plan);
+void decide_input_scales(const Statistics& statistics, Plan& plan);
 
 // What the plan's scales of activations and of the key-value cache are made from, by the names of
 // activations and of cache records; empty if there are none.

@@ -32,9 +32,10 @@ NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors")
 # How far logits are from those of the decoded weights, relative. Layouts that are dequantized as they are loaded
 # compute the same; else activations are rounded as the section says, with the error that the weights' rounding has.
 # Measured once: 0.39 and 0.40, 0.10, 0.19, 0.09, 0.03, and 0.004 for experts that are decoded to BF16.
-LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "mxfp8": 0.2, "nvfp4": 0.01, "nvfp4+inputs": 0.6,
-          "fp8-tensor": 0.15, "fp8-tensor+inputs": 0.15, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
-          "w8a16": 0.01, "w8a16-g128": 0.01, "int4-g128": 0.01, "int4-g32": 0.01, "int4-asym-g128": 0.01}
+LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "mxfp8": 0.2, "nvfp4": 0.01, "nvfp4:inputs": 0.6,
+          "fp8-tensor": 0.15, "fp8-tensor:inputs": 0.15, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
+          "w8a16": 0.01, "w8a16-g128": 0.01, "int4-g128": 0.01, "int4-g32": 0.01, "int4-asym-g128": 0.01,
+          "mxfp4+fp8-channel": 0.6, "int4-g128+fp8-channel": 0.15}
 
 
 def compare(reader, folder, stored, wanted, rounds):

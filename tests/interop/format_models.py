@@ -36,15 +36,16 @@ MODELS = {
     "qwen3-moe": ("Qwen3MoeForCausalLM", SIZES | dict(moe_intermediate_size=256, num_experts=4, num_experts_per_tok=2,
                                                       mlp_only_layers=[1])),
 }
-# Scheme and layout; "+inputs": with scales of activations, from what a model's inputs really are.
+# Scheme, attention's after a plus, and layout. ":inputs": with scales of activations, of real inputs.
 TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("mxfp6-e2m3", "quark"), ("mxfp6-e3m2", "quark"),
-           ("mxfp8", "compressed-tensors"), ("nvfp4", "compressed-tensors"), ("nvfp4+inputs", "compressed-tensors"),
-           ("fp8-tensor", "compressed-tensors"), ("fp8-tensor+inputs", "compressed-tensors"), ("fp8-tensor", "quark"),
-           ("fp8-tensor+inputs", "quark"), ("fp8-channel", "compressed-tensors"), ("fp8-channel", "quark"),
+           ("mxfp8", "compressed-tensors"), ("nvfp4", "compressed-tensors"), ("nvfp4:inputs", "compressed-tensors"),
+           ("fp8-tensor", "compressed-tensors"), ("fp8-tensor:inputs", "compressed-tensors"), ("fp8-tensor", "quark"),
+           ("fp8-tensor:inputs", "quark"), ("fp8-channel", "compressed-tensors"), ("fp8-channel", "quark"),
            ("fp8-block", "fp8"), ("fp8-block", "compressed-tensors"), ("fp8-block", "quark"),
            ("int8", "compressed-tensors"), ("w8a16", "compressed-tensors"), ("w8a16-g128", "compressed-tensors"),
            ("int4-g128", "compressed-tensors"), ("int4-g32", "compressed-tensors"), ("int4-g128", "quark"),
-           ("int4-g32", "quark"), ("int4-asym-g128", "compressed-tensors"), ("int4-asym-g128", "quark"))
+           ("int4-g32", "quark"), ("int4-asym-g128", "compressed-tensors"), ("int4-asym-g128", "quark"),
+           ("mxfp4+fp8-channel", "quark"), ("int4-g128+fp8-channel", "compressed-tensors"))
 # Linears that stay BF16, among them some that servers fuse, so that the lists of such have to be right.
 KEPT = ("*layers.1.self_attn.[qkv]_proj", "*layers.1.mlp.down_proj")
 
@@ -83,17 +84,20 @@ def record_inputs(source):
 def write_target(source, scheme, layout):
     out = WORK / f"{source.name}.{scheme}.{layout}"
     options = [option for pattern in KEPT for option in ("--keep", pattern)]
-    command, (number, _, inputs) = "convert", scheme.partition("+")
+    command, (schemes, _, inputs) = "convert", scheme.partition(":")
+    first, _, attention = schemes.partition("+")
+    if attention:
+        options += ["--scheme-for", f"*.self_attn.*={attention}"]
     if inputs:
         command = "quantize"
         options += ["--scaling", "none", "--input-scales", "static", "--stats", record_inputs(source)]
-    quantmill(command, source, out, "--scheme", number, "--layout", layout, *options)
+    quantmill(command, source, out, "--scheme", first, "--layout", layout, *options)
     return out
 
 
 def is_made_of(model, scheme):
     """Inputs of experts, which transformers holds as one tensor, are not recorded here."""
-    return model == "llama" or "+" not in scheme
+    return model == "llama" or ":inputs" not in scheme
 
 
 def tensors(folder):
