@@ -86,7 +86,9 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
   command
       .add_option("--scale-rule",
                   options->scale_rule,
-                  "block scale from the block's maximum: even (default), floor, rceil, ceil")
+                  "scale of a block: by its maximum, even (default), floor, rceil or ceil; or mse, "
+                  "searched for "
+                  "the least error, which statistics weigh where there are some")
       ->type_name("NAME")
       ->group(group);
   command

@@ -46,11 +46,13 @@ RowProducer::RowProducer(const Context& context,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
                          const std::vector<ActivationFold>& folds,
+                         const ColumnImportance& importance,
                          std::uint64_t buffer_bytes)
     : context_(context),
       checkpoint_(checkpoint),
       plan_(plan),
       folds_(folds),
+      importance_(importance),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
   if (!is_floating_point(plan.recipe.scheme)) {
@@ -212,7 +214,7 @@ void RowProducer::encode(const TensorWork& work,
       store(work, begin + done, values, parts[0]);
       continue;
     }
-    codec_->encode(values, parts);
+    codec_->encode(values, parts, folded_importance_);
     if (parts.size() > 2 && !parts[2].empty()) {
       write_shape(work, parts[2]);
     }
@@ -244,6 +246,13 @@ void RowProducer::choose_factors(const TensorWork& work) {
   if (factors_of_ != work.tensor) {
     factors_of_ = work.tensor;
     factors_ = factors_of(plan_, folds_, work.tensor);
+    folded_importance_.clear();
+    if (work.is_quantized()) {
+      folded_importance_ = importance_.of(work.tensor);
+    }
+    for (std::size_t c = 0; !factors_.columns.empty() && c < folded_importance_.size(); ++c) {
+      folded_importance_[c] /= factors_.columns[c];
+    }
   }
 }
 

@@ -24,6 +24,7 @@
 #include "pipeline/tied_embeddings.h"
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
+#include "plan/column_importance.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -48,7 +49,8 @@ class Stopwatch {
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  if (!searches_scales(options) || !options.statistics) {
+  const bool weighs = options.recipe.scale_rule == ScaleRule::kMse;
+  if (!options.statistics || !(searches_scales(options) || weighs)) {
     return {};
   }
   PartitionOf partition;
@@ -79,6 +81,18 @@ ScaleTable choose_scales(const Team& team,
   return searches_scales(options)
              ? search_scales(team, context, checkpoint, plan, statistics, journal)
              : neutral_scales(plan);
+}
+
+// What block scales are searched by: of the statistics, or of the file that scales come from.
+ColumnImportance importance_for(const Plan& plan,
+                                const Statistics& statistics,
+                                const JobOptions& options) {
+  if (options.recipe.scale_rule != ScaleRule::kMse) {
+    return {plan.architecture, {}};
+  }
+  return {plan.architecture,
+          options.scales ? read_importance(*options.scales)
+                         : make_importance(plan.architecture, statistics, plan.recipe.min_tokens)};
 }
 
 // The script folds what may not be folded: says so, with the number.
@@ -186,6 +200,7 @@ JobJournal open_journal(const Team& team, const JobOptions& options, const Plan&
 // chosen and stored now.
 ScaleTable settle_scales(const Team& team,
                          const JobOptions& options,
+                         const ImportanceTable& importance,
                          const std::function<ScaleTable()>& choose) {
   const std::filesystem::path file = WorkFolder::output_folder(options.out) / kScalesName;
   std::vector<std::byte> stored(1);
@@ -197,7 +212,7 @@ ScaleTable settle_scales(const Team& team,
     scales = choose();
     team.world.collectively([&] {
       if (team.is_leader()) {
-        write_scales(file, scales);
+        write_scales(file, scales, importance);
       }
     });
   } else {
@@ -227,7 +242,10 @@ std::string run_phases(const JobSubject& job,
   const Team& team = job.team;
   const Plan& plan = job.plan;
   const Stopwatch search;
-  const ScaleTable scales = settle_scales(team, job.options, [&] {
+  std::optional<ColumnImportance> importance;
+  team.world.collectively(
+      [&] { importance.emplace(importance_for(plan, job.statistics, job.options)); });
+  const ScaleTable scales = settle_scales(team, job.options, importance->table(), [&] {
     return choose_scales(
         team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
   });
@@ -247,8 +265,15 @@ std::string run_phases(const JobSubject& job,
     warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
   });
   const std::filesystem::path folder = WorkFolder::output_folder(job.options.out);
-  const WrittenShards shards = write_shards(
-      team, job.context, job.checkpoint, plan, folds, folder, job.buffer_bytes, journal);
+  const WrittenShards shards = write_shards(team,
+                                            job.context,
+                                            job.checkpoint,
+                                            plan,
+                                            folds,
+                                            *importance,
+                                            folder,
+                                            job.buffer_bytes,
+                                            journal);
   job.log.info(fmt::format("write: {} in {:.1f} s, {} of source",
                            format_size(plan.output_bytes),
                            writing.seconds(),
@@ -336,8 +361,9 @@ std::string run_job(const Team& team,
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
-    plan = searches_scales(options) ? make_plan(*checkpoint, statistics, options.recipe)
-                                    : make_plan_without_search(*checkpoint, options.recipe);
+    plan = searches_scales(options) || !statistics.empty()
+               ? make_plan(*checkpoint, statistics, options.recipe)
+               : make_plan_without_search(*checkpoint, options.recipe);
     buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
     request.inputs =
         make_fingerprint(*checkpoint,

@@ -56,13 +56,18 @@ MxSpec mx_spec_of(const Recipe& recipe) {
 SchemeCodec::SchemeCodec(const Context& context, const Recipe& recipe)
     : context_(context), scheme_(recipe.scheme), mx_(mx_spec_of(recipe)) {}
 
-void SchemeCodec::encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts) {
+void SchemeCodec::encode(ConstFloatMatrix values,
+                         std::span<const std::span<std::byte>> parts,
+                         std::span<const float> importance) {
+  if (mx_.scale_rule != ScaleRule::kMse) {
+    importance = {};
+  }
   if (is_mx(scheme_)) {
-    mx_quantize(context_, mx_, values, as_codes(parts[0]), as_codes(parts[1]));
+    mx_quantize(context_, mx_, values, as_codes(parts[0]), as_codes(parts[1]), importance);
   } else if (is_fp8(scheme_)) {
     encode_fp8(values, parts);
   } else {
-    encode_integers(values, parts);
+    encode_integers(values, parts, importance);
   }
 }
 
@@ -101,13 +106,18 @@ void SchemeCodec::encode_fp8(ConstFloatMatrix values, std::span<const std::span<
 }
 
 void SchemeCodec::encode_integers(ConstFloatMatrix values,
-                                  std::span<const std::span<std::byte>> parts) {
+                                  std::span<const std::span<std::byte>> parts,
+                                  std::span<const float> importance) {
   const IntSpec spec = int_spec_of(scheme_, values.cols);
   const std::size_t groups = values.cols / spec.group;
   scales_.resize(values.rows * groups);
   integers_.resize(values.rows * values.cols);
   const FloatMatrix scales{scales_.data(), values.rows, groups};
-  int_scales(context_, spec, values, 1.0F, scales, {});
+  if (mx_.scale_rule == ScaleRule::kMse) {
+    int_search_scales(context_, spec, values, importance, scales, {});
+  } else {
+    int_scales(context_, spec, values, 1.0F, scales, {});
+  }
   int_quantize(context_, spec, values, {scales_.data(), values.rows, groups}, {}, integers_);
   if (scheme_ == Scheme::kInt8) {
     std::memcpy(parts[0].data(), integers_.data(), parts[0].size());

@@ -25,15 +25,20 @@ class SchemeCodec {
 
   // Quantizes rows of a weight into the bytes of its stored parts (stored_parts, in that order);
   // values.rows is a multiple of rows_together, but for the weight's last rows. Only codes and
-  // scales, the first two parts, are filled. values must be finite.
-  void encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  // scales, the first two parts, are filled. values must be finite. With ScaleRule::kMse,
+  // `importance` weighs the errors of columns (values.cols of them, or none: all alike).
+  void encode(ConstFloatMatrix values,
+              std::span<const std::span<std::byte>> parts,
+              std::span<const float> importance = {});
 
   // What the codes just made stand for. Same shape and parts as encode.
   void decode(std::span<const std::span<std::byte>> parts, FloatMatrix values) const;
 
  private:
   void encode_fp8(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
-  void encode_integers(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  void encode_integers(ConstFloatMatrix values,
+                       std::span<const std::span<std::byte>> parts,
+                       std::span<const float> importance);
   [[nodiscard]] ConstFloatMatrix scales(const BlockGrid& grid,
                                         std::size_t rows,
                                         std::size_t cols) const;

@@ -1,6 +1,7 @@
 #include "pipeline/scheme_error_curve.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "kernels/compare.h"
 #include "kernels/scale.h"
@@ -39,7 +40,10 @@ void SchemeErrorCurve::add(ConstFloatMatrix values,
     scaled_.assign(all.begin(), all.end());
     const FloatMatrix scaled{scaled_.data(), values.rows, values.cols};
     scale_matrix(context_, scaled, {.columns = s});
-    codec_.encode(ConstFloatMatrix(scaled_.data(), values.rows, values.cols), parts);
+    folded_importance_.resize(s.size());
+    std::ranges::transform(importance, back_, folded_importance_.begin(), std::multiplies());
+    codec_.encode(
+        ConstFloatMatrix(scaled_.data(), values.rows, values.cols), parts, folded_importance_);
     codec_.decode(parts, scaled);
     scale_matrix(context_, scaled, {.columns = back_});
     scale_matrix(context_, scaled, {.columns = importance});

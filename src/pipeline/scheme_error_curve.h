@@ -22,7 +22,7 @@ class SchemeErrorCurve {
 
   // As mx_error_curve: sums[i] += sum of ((Q(values * s_i) / s_i - values) * importance)^2. Each
   // operation rounded to float once; squares in double, as add_errors adds them. values.rows as
-  // SchemeCodec::encode wants them.
+  // SchemeCodec::encode wants them; it is given importance / s_i.
   void add(ConstFloatMatrix values,
            std::span<const float> importance,
            ConstFloatMatrix candidates,
@@ -36,6 +36,7 @@ class SchemeErrorCurve {
   std::vector<float> weighted_;  // values * importance
   std::vector<float> scaled_;    // values * s, then what their codes stand for / s * importance
   std::vector<float> back_;      // 1 / s
+  std::vector<float> folded_importance_;
 };
 
 }  // namespace quantmill

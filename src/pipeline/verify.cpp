@@ -150,6 +150,7 @@ void verify_bytes(const Context& context,
                   const Checkpoint& source,
                   const Plan& plan,
                   const std::vector<ActivationFold>& folds,
+                  const ColumnImportance& importance,
                   VerifyReport& report) {
   Findings findings;
   std::vector<File> files;
@@ -167,7 +168,7 @@ void verify_bytes(const Context& context,
   }
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < options.num_threads; ++worker) {
-    workers.emplace_back(context, source, plan, folds, kBufferBytes);
+    workers.emplace_back(context, source, plan, folds, importance, kBufferBytes);
   }
   run_indexed(options.num_threads, plan.write_tasks.size(), [&](std::size_t index, int worker) {
     const WriteTask& task = plan.write_tasks[index];
@@ -252,7 +253,8 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
   }
   const ScaleTable scales = read_scales(options.out / kScalesName);
   const std::vector<ActivationFold> folds = make_fold_table(context, source, plan, scales);
-  verify_bytes(context, options, source, plan, folds, report);
+  const ColumnImportance importance(plan.architecture, read_importance(options.out / kScalesName));
+  verify_bytes(context, options, source, plan, folds, importance, report);
   if (options.function) {
     verify_function(context, options, source, plan, scales, folds, report);
   }

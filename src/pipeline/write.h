@@ -11,6 +11,7 @@
 #include "pipeline/journal.h"
 #include "pipeline/manifest.h"
 #include "pipeline/team.h"
+#include "plan/column_importance.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -32,6 +33,7 @@ WrittenShards write_shards(const Team& team,
                            const Checkpoint& checkpoint,
                            const Plan& plan,
                            const std::vector<ActivationFold>& folds,
+                           const ColumnImportance& importance,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
                            JobJournal& journal);

@@ -84,6 +84,11 @@ JsonValue fp8_channel_spec(bool is_activation) {
   return spec;
 }
 
+// Quark has no word for scales that were searched, and readers take the bytes as they are.
+std::string_view quark_scale_mode(ScaleRule rule) {
+  return scale_rule_name(rule == ScaleRule::kMse ? ScaleRule::kEven : rule);
+}
+
 JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& exclude) {
   JsonValue section = literal(kQuarkSection);
   JsonValue global = *section.find("global_quant_config");
@@ -91,7 +96,7 @@ JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& ex
   global.set("input_tensors", is_fp8 ? fp8_channel_spec(true) : mx_spec(recipe, true, "even"));
   global.set("weight",
              is_fp8 ? fp8_channel_spec(false)
-                    : mx_spec(recipe, false, scale_rule_name(recipe.scale_rule)));
+                    : mx_spec(recipe, false, quark_scale_mode(recipe.scale_rule)));
   section.set("global_quant_config", std::move(global));
   section.set("exclude", JsonValue::array(exclude));
   section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));

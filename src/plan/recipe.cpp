@@ -27,7 +27,8 @@ template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
 
 constexpr Names<Scaling, 2> kScalings{{{Scaling::kNone, "none"}, {Scaling::kAwqGrid, "awq-grid"}}};
-constexpr Names<ScaleRule, 4> kScaleRules{{{ScaleRule::kEven, "even"},
+constexpr Names<ScaleRule, 5> kScaleRules{{{ScaleRule::kEven, "even"},
+                                           {ScaleRule::kMse, "mse"},
                                            {ScaleRule::kFloor, "floor"},
                                            {ScaleRule::kRceil, "rceil"},
                                            {ScaleRule::kCeil, "ceil"}}};

@@ -53,7 +53,9 @@ GroupScales read_group(const h5::Group& group) {
 
 }  // namespace
 
-void write_scales(const std::filesystem::path& file, const ScaleTable& scales) {
+void write_scales(const std::filesystem::path& file,
+                  const ScaleTable& scales,
+                  const ImportanceTable& importance) {
   h5::Writer writer(file);
   {
     const h5::Group root = writer.root();
@@ -61,6 +63,12 @@ void write_scales(const std::filesystem::path& file, const ScaleTable& scales) {
     const h5::Group groups = root.create_group("groups");
     for (const auto& [name, group] : scales) {
       write_group(groups.create_group(encode_object_name(name)), group);
+    }
+    if (!importance.empty()) {
+      const h5::Group columns = root.create_group("importance");
+      for (const auto& [name, values] : importance) {
+        columns.write_dataset(encode_object_name(name), values);
+      }
     }
   }
   writer.commit();
@@ -75,6 +83,33 @@ ScaleTable read_scales(const std::filesystem::path& file) {
   for (const std::string& object : groups.names()) {
     std::string name = decode_object_name(object, groups.describe());
     table.emplace(std::move(name), read_group(groups.open_group(object)));
+  }
+  return table;
+}
+
+ImportanceTable read_importance(const std::filesystem::path& file) {
+  const h5::Reader reader(file);
+  const h5::Group root = reader.root();
+  check_schema(root, kKind, kSchema);
+  ImportanceTable table;
+
+  if (!root.has("importance")) {
+    return table;
+  }
+  const h5::Group columns = root.open_group("importance");
+  for (const std::string& object : columns.names()) {
+    std::vector<float> values = columns.read_dataset<float>(object);
+    for (std::size_t column = 0; column < values.size(); ++column) {
+      if (!std::isfinite(values[column]) || values[column] <= 0) {
+        throw Error(ErrorCode::kInput,
+                    fmt::format("{}: the importance of column {} is {}; it must be finite and "
+                                "positive",
+                                columns.describe(object),
+                                column,
+                                values[column]));
+      }
+    }
+    table.emplace(decode_object_name(object, columns.describe()), std::move(values));
   }
   return table;
 }

@@ -4,7 +4,9 @@
 // Schema 1: root attributes quantmill_kind = "scales", quantmill_schema = 1, quantmill_version;
 // one group per fold group below /groups: dataset s f32 [channels]; dataset alphas f64 [A] and
 // errors f64 [A] (empty without a search); attribute alpha f64 (NaN if the scales were not
-// searched), reason (text, why s is neutral or "").
+// searched), reason (text, why s is neutral or ""). Where block scales were searched with the help
+// of statistics, one dataset f32 [columns] per activation below /importance: what the columns of
+// its readers were weighed by, before folding.
 
 #include <filesystem>
 #include <map>
@@ -24,10 +26,19 @@ struct GroupScales {
 // Fold group name -> scales.
 using ScaleTable = std::map<std::string, GroupScales>;
 
-// The same table gives the same bytes. kIo.
-void write_scales(const std::filesystem::path& file, const ScaleTable& scales);
+// Activation name -> one value per column of its readers.
+using ImportanceTable = std::map<std::string, std::vector<float>>;
+
+// The same tables give the same bytes. kIo.
+void write_scales(const std::filesystem::path& file,
+                  const ScaleTable& scales,
+                  const ImportanceTable& importance = {});
 
 // kInput for anything that is not such a file.
 ScaleTable read_scales(const std::filesystem::path& file);
+
+// The same file's importance; empty if it has none. kInput also for a value that is not finite and
+// above 0.
+ImportanceTable read_importance(const std::filesystem::path& file);
 
 }  // namespace quantmill
