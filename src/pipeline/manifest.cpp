@@ -25,6 +25,8 @@ Json group_to_json(const std::string& name, const GroupScales& scales) {
   const bool searched = !scales.errors.empty() && scales.reason.empty();
   group["alpha"] = searched ? Json(scales.alpha) : Json(nullptr);
   group["alphas"] = scales.alphas;
+  group["beta"] = searched ? Json(scales.beta) : Json(nullptr);
+  group["betas"] = scales.betas;
   group["errors"] = scales.errors;
   if (!scales.s.empty()) {
     const auto [smallest, largest] = std::ranges::minmax(scales.s);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 
 #include <fmt/format.h>
@@ -15,16 +14,14 @@
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
 #include "pipeline/function_proof.h"
-#include "pipeline/given_scales.h"
 #include "pipeline/journal.h"
 #include "pipeline/load_statistics.h"
 #include "pipeline/produce.h"
-#include "pipeline/search.h"
+#include "pipeline/settled_scales.h"
 #include "pipeline/summary.h"
 #include "pipeline/tied_embeddings.h"
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
-#include "plan/column_importance.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -61,40 +58,6 @@ Statistics statistics_for(const Team& team,
   return load_statistics(team.world, *options.statistics, partition);
 }
 
-// Given, searched or neutral, as the options say.
-ScaleTable choose_scales(const Team& team,
-                         const Context& context,
-                         const Checkpoint& checkpoint,
-                         const Plan& plan,
-                         const Statistics& statistics,
-                         const JobOptions& options,
-                         JobJournal& journal) {
-  ScaleTable scales;
-  if (options.compat_scales) {
-    team.world.collectively([&] { scales = read_compat_scales(*options.compat_scales, plan); });
-    return scales;
-  }
-  if (options.scales) {
-    team.world.collectively([&] { scales = read_given_scales(*options.scales, plan); });
-    return scales;
-  }
-  return searches_scales(options)
-             ? search_scales(team, context, checkpoint, plan, statistics, journal)
-             : neutral_scales(plan);
-}
-
-// What block scales are searched by: of the statistics, or of the file that scales come from.
-ColumnImportance importance_for(const Plan& plan,
-                                const Statistics& statistics,
-                                const JobOptions& options) {
-  if (options.recipe.scale_rule != ScaleRule::kMse) {
-    return {plan.architecture, {}};
-  }
-  return {plan.architecture,
-          options.scales ? read_importance(*options.scales)
-                         : make_importance(plan.architecture, statistics, plan.recipe.min_tokens)};
-}
-
 // The script folds what may not be folded: says so, with the number.
 void warn_of_changed_function(const Team& team,
                               const Context& context,
@@ -121,17 +84,6 @@ void warn_of_changed_function(const Team& team,
                     "output of {} by {:.2g} (relative), before anything is rounded",
                     worst.reader,
                     worst.exact));
-  }
-}
-
-void log_scales(const Log& log, const Plan& plan, const ScaleTable& scales) {
-  for (const FoldGroup& group : plan.architecture.fold_groups) {
-    const GroupScales& chosen = scales.at(group.name);
-    if (chosen.reason.empty()) {
-      const auto [smallest, largest] = std::ranges::minmax(chosen.s);
-      log.debug(fmt::format(
-          "{}: alpha {:.2f}, s {:.3g} to {:.3g}", group.name, chosen.alpha, smallest, largest));
-    }
   }
 }
 
@@ -196,31 +148,6 @@ JobJournal open_journal(const Team& team, const JobOptions& options, const Plan&
   return JobJournal(std::move(earlier), std::move(writer));
 }
 
-// The scales as they are chosen once and for all: those that an earlier run of the job stored, or
-// chosen and stored now.
-ScaleTable settle_scales(const Team& team,
-                         const JobOptions& options,
-                         const ImportanceTable& importance,
-                         const std::function<ScaleTable()>& choose) {
-  const std::filesystem::path file = WorkFolder::output_folder(options.out) / kScalesName;
-  std::vector<std::byte> stored(1);
-  team.world.collectively(
-      [&] { stored[0] = static_cast<std::byte>(std::filesystem::exists(file)); });
-  stored = team.world.broadcast(std::move(stored), 0);
-  ScaleTable scales;
-  if (stored[0] == std::byte{0}) {
-    scales = choose();
-    team.world.collectively([&] {
-      if (team.is_leader()) {
-        write_scales(file, scales, importance);
-      }
-    });
-  } else {
-    team.world.collectively([&] { scales = read_scales(file); });
-  }
-  return scales;
-}
-
 // What the phases of a job work on.
 struct JobSubject {
   const Team& team;
@@ -242,17 +169,13 @@ std::string run_phases(const JobSubject& job,
   const Team& team = job.team;
   const Plan& plan = job.plan;
   const Stopwatch search;
-  std::optional<ColumnImportance> importance;
-  team.world.collectively(
-      [&] { importance.emplace(importance_for(plan, job.statistics, job.options)); });
-  const ScaleTable scales = settle_scales(team, job.options, importance->table(), [&] {
-    return choose_scales(
-        team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
-  });
+  const JobScales chosen =
+      settle_scales(team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
+  const ScaleTable& scales = chosen.scales;
   log_scales(job.log, plan, scales);
   if (!plan.search_tasks.empty()) {
     job.log.info(fmt::format("search: {} candidates for {} fold groups in {:.1f} s",
-                             plan.recipe.alphas.size(),
+                             tried_exponents(plan.recipe).size(),
                              std::ranges::count_if(plan.groups, &GroupPlan::searched),
                              search.seconds()));
   }
@@ -270,7 +193,7 @@ std::string run_phases(const JobSubject& job,
                                             job.checkpoint,
                                             plan,
                                             folds,
-                                            *importance,
+                                            chosen.importance,
                                             folder,
                                             job.buffer_bytes,
                                             journal);

@@ -32,11 +32,15 @@ std::vector<double> squares_of(const InputStatistics& input) {
 
 }  // namespace
 
+bool counts_tokens(const Statistics& statistics) {
+  return std::ranges::all_of(statistics,
+                             [](const auto& record) { return record.second.has_count; });
+}
+
 ImportanceTable make_importance(const ResolvedArchitecture& architecture,
                                 const Statistics& statistics,
                                 std::uint64_t min_tokens) {
-  const auto is_counted = [](const auto& record) { return record.second.has_count; };
-  const bool all_counted = std::ranges::all_of(statistics, is_counted);
+  const bool all_counted = counts_tokens(statistics);
   ImportanceTable table;
   for (const Activation& activation : architecture.activations) {
     const auto record = statistics.find(activation.statistics);

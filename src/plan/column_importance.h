@@ -12,12 +12,15 @@
 
 namespace quantmill {
 
+// Whether every record says how many tokens it saw.
+bool counts_tokens(const Statistics& statistics);
+
 // Of the activations whose input was recorded (match_statistics has been called) and that
 // min_tokens tokens reached: sqrt(n E[x^2]) where x^2 was recorded, sqrt(n) E|x| otherwise, where n
-// is the token count if every such record has one, and 1 otherwise: a tensor that reads several
-// activations sees the tokens of all. A channel that was silent in the recording may not be so for
-// ever: E[x^2] counts as at least a millionth of its mean over the channels. kInput: a record of
-// another length than the columns of its readers.
+// is the token count if every record has one (counts_tokens), and 1 otherwise: a tensor that reads
+// several activations sees the tokens of all. A channel that was silent in the recording may not be
+// so for ever: E[x^2] counts as at least a millionth of its mean over the channels. kInput: a
+// record of another length than the columns of its readers.
 ImportanceTable make_importance(const ResolvedArchitecture& architecture,
                                 const Statistics& statistics,
                                 std::uint64_t min_tokens);

@@ -1,5 +1,6 @@
 #include "plan/recipe.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -26,7 +27,10 @@ namespace {
 template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
 
-constexpr Names<Scaling, 2> kScalings{{{Scaling::kNone, "none"}, {Scaling::kAwqGrid, "awq-grid"}}};
+constexpr Names<Scaling, 3> kScalings{
+    {{Scaling::kNone, "none"}, {Scaling::kAwqGrid, "awq-grid"}, {Scaling::kBalance, "balance"}}};
+constexpr Names<Objective, 2> kObjectives{
+    {{Objective::kW4A16, "w4a16"}, {Objective::kW4A4, "w4a4"}}};
 constexpr Names<ScaleRule, 5> kScaleRules{{{ScaleRule::kEven, "even"},
                                            {ScaleRule::kMse, "mse"},
                                            {ScaleRule::kFloor, "floor"},
@@ -36,10 +40,12 @@ constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 14> kKeys{"scheme",
+constexpr std::array<std::string_view, 16> kKeys{"scheme",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
+                                                 "betas",
+                                                 "objective",
                                                  "scale_rule",
                                                  "fold_scales",
                                                  "min_tokens",
@@ -131,6 +137,10 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.scaling = scaling_from_name(text_of(value, key));
   } else if (key == "alphas") {
     recipe.alphas = alphas_of(value, key);
+  } else if (key == "betas") {
+    recipe.betas = alphas_of(value, key);
+  } else if (key == "objective") {
+    recipe.objective = objective_from_name(text_of(value, key));
   } else if (key == "scale_rule") {
     recipe.scale_rule = scale_rule_from_name(text_of(value, key));
   } else if (key == "fold_scales") {
@@ -161,13 +171,13 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
   }
 }
 
-void check_alphas(const std::vector<double>& alphas) {
-  if (alphas.empty()) {
-    fail("alphas: at least one is wanted; scaling \"none\" switches the search off");
+void check_exponents(std::string_view key, const std::vector<double>& exponents) {
+  if (exponents.empty()) {
+    fail(fmt::format("{}: at least one is wanted; scaling \"none\" switches the search off", key));
   }
-  for (const double alpha : alphas) {
-    if (!(alpha >= 0 && alpha <= 1)) {
-      fail(fmt::format("alphas: {} is outside 0 to 1", alpha));
+  for (const double exponent : exponents) {
+    if (!(exponent >= 0 && exponent <= 1)) {
+      fail(fmt::format("{}: {} is outside 0 to 1", key, exponent));
     }
   }
 }
@@ -189,6 +199,12 @@ void check_seed(const Recipe& recipe) {
   }
   if (recipe.alphas != fixed.alphas) {
     refuse("alphas", fmt::format("{}", fmt::join(recipe.alphas, ",")));
+  }
+  if (recipe.betas != fixed.betas) {
+    refuse("betas", fmt::format("{}", fmt::join(recipe.betas, ",")));
+  }
+  if (recipe.objective != Objective::kW4A16) {
+    refuse("objective", std::string(objective_name(recipe.objective)));
   }
   if (recipe.fold_scales != fixed.fold_scales) {
     refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
@@ -235,13 +251,37 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
   recipe = std::move(changed);
 }
 
+std::vector<ScaleExponents> tried_exponents(const Recipe& recipe) {
+  std::vector<ScaleExponents> tried;
+  if (recipe.scaling == Scaling::kBalance) {
+    tried.push_back({0.5, 0.5});
+  } else {
+    for (const double alpha : recipe.alphas) {
+      for (const double beta : recipe.betas) {
+        tried.push_back({alpha, beta});
+      }
+    }
+  }
+  if (std::ranges::find(tried, ScaleExponents{}) == tried.end()) {
+    tried.insert(tried.begin(), ScaleExponents{});
+  }
+  return tried;
+}
+
 Scheme searched_scheme(const Recipe& recipe) {
   return is_floating_point(recipe.scheme) ? Scheme::kMxfp4 : recipe.scheme;
 }
 
 void check_recipe(const Recipe& recipe) {
   check_layout(recipe.scheme, recipe.layout);
-  check_alphas(recipe.alphas);
+  check_exponents("alphas", recipe.alphas);
+  check_exponents("betas", recipe.betas);
+  if (recipe.objective == Objective::kW4A4 && searched_scheme(recipe) != Scheme::kMxfp4) {
+    fail(
+        fmt::format("objective \"w4a4\" is of activations in MXFP4; with scheme \"{}\" choose "
+                    "\"w4a16\"",
+                    scheme_name(recipe.scheme)));
+  }
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
   }
@@ -249,16 +289,21 @@ void check_recipe(const Recipe& recipe) {
 
 std::string to_json(const Recipe& recipe) {
   const auto named = [](std::string_view name) { return JsonValue::string(std::string(name)); };
-  JsonValue alphas;
-  alphas.kind = JsonValue::Kind::kArray;
-  for (const double alpha : recipe.alphas) {
-    alphas.items.push_back(JsonValue::number(alpha));
-  }
+  const auto numbers = [](const std::vector<double>& values) {
+    JsonValue list;
+    list.kind = JsonValue::Kind::kArray;
+    for (const double value : values) {
+      list.items.push_back(JsonValue::number(value));
+    }
+    return list;
+  };
   JsonValue root = JsonValue::object();
   root.set("scheme", named(scheme_name(recipe.scheme)));
   root.set("layout", named(layout_name(recipe.layout)));
   root.set("scaling", named(scaling_name(recipe.scaling)));
-  root.set("alphas", std::move(alphas));
+  root.set("alphas", numbers(recipe.alphas));
+  root.set("betas", numbers(recipe.betas));
+  root.set("objective", named(objective_name(recipe.objective)));
   root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
   root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
   root.set("min_tokens", JsonValue::number(recipe.min_tokens));
@@ -276,6 +321,10 @@ std::string_view scaling_name(Scaling scaling) {
   return name_of(kScalings, scaling);
 }
 
+std::string_view objective_name(Objective objective) {
+  return name_of(kObjectives, objective);
+}
+
 std::string_view scale_rule_name(ScaleRule rule) {
   return name_of(kScaleRules, rule);
 }
@@ -290,6 +339,10 @@ std::string_view compat_name(Compat compat) {
 
 Scaling scaling_from_name(std::string_view name) {
   return value_of(kScalings, "scaling", name);
+}
+
+Objective objective_from_name(std::string_view name) {
+  return value_of(kObjectives, "objective", name);
 }
 
 ScaleRule scale_rule_from_name(std::string_view name) {

@@ -19,8 +19,10 @@ constexpr std::int64_t kSchema = 1;
 void write_group(const h5::Group& group, const GroupScales& scales) {
   group.write_dataset("s", scales.s);
   group.write_dataset("alphas", scales.alphas);
+  group.write_dataset("betas", scales.betas);
   group.write_dataset("errors", scales.errors);
   group.write_attribute("alpha", scales.alpha);
+  group.write_attribute("beta", scales.beta);
   group.write_text("reason", scales.reason);
 }
 
@@ -31,11 +33,17 @@ GroupScales read_group(const h5::Group& group) {
   scales.errors = group.read_dataset<double>("errors");
   scales.alpha = group.read_attribute<double>("alpha");
   scales.reason = group.read_text("reason");
-  if (scales.alphas.size() != scales.errors.size()) {
+  scales.betas.resize(scales.alphas.size(), 0.0);
+  if (group.has("betas")) {
+    scales.betas = group.read_dataset<double>("betas");
+    scales.beta = group.read_attribute<double>("beta");
+  }
+  if (scales.alphas.size() != scales.errors.size() || scales.betas.size() != scales.errors.size()) {
     throw Error(ErrorCode::kInput,
-                fmt::format("{}: has {} alphas and {} errors; one error per alpha is wanted",
+                fmt::format("{}: has {} alphas, {} betas and {} errors; one of each is wanted",
                             group.describe(),
                             scales.alphas.size(),
+                            scales.betas.size(),
                             scales.errors.size()));
   }
   for (std::size_t channel = 0; channel < scales.s.size(); ++channel) {

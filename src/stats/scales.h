@@ -2,11 +2,12 @@
 
 // The scales that a job chose, in HDF5 beside its output: what `verify` needs to prove the folds.
 // Schema 1: root attributes quantmill_kind = "scales", quantmill_schema = 1, quantmill_version;
-// one group per fold group below /groups: dataset s f32 [channels]; dataset alphas f64 [A] and
-// errors f64 [A] (empty without a search); attribute alpha f64 (NaN if the scales were not
-// searched), reason (text, why s is neutral or ""). Where block scales were searched with the help
-// of statistics, one dataset f32 [columns] per activation below /importance: what the columns of
-// its readers were weighed by, before folding.
+// one group per fold group below /groups: dataset s f32 [channels]; datasets alphas, betas and
+// errors f64 [A] (empty without a search); attributes alpha, beta f64 (NaN if the scales were not
+// searched; files of older programs lack beta and betas, which are then 0), reason (text, why s is
+// neutral or ""). Where block scales were searched with the help of statistics, one dataset f32
+// [columns] per activation below /importance: what the columns of its readers were weighed by,
+// before folding.
 
 #include <filesystem>
 #include <map>
@@ -17,10 +18,12 @@ namespace quantmill {
 
 struct GroupScales {
   std::vector<float> s;        // one per channel of the group; all 1 is neutral
-  std::vector<double> alphas;  // candidates searched
+  std::vector<double> alphas;  // candidates searched: exponents of mean |x| …
+  std::vector<double> betas;   // … and of 1 / |w|
   std::vector<double> errors;  // objective of each, summed over the group's quantized readers
   double alpha = 0;            // the chosen one
-  std::string reason;          // why the group was left neutral; empty if it was searched or given
+  double beta = 0;
+  std::string reason;  // why the group was left neutral; empty if it was searched or given
 };
 
 // Fold group name -> scales.
