@@ -74,9 +74,10 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option("--scaling",
-                  options->scaling,
-                  "activation-aware scales: awq-grid (default, needs --stats), balance or none")
+      .add_option(
+          "--scaling",
+          options->scaling,
+          "activation-aware scales, of --stats: awq-grid (default), balance, block-grid; or none")
       ->type_name("NAME")
       ->group(group);
   command

@@ -129,6 +129,14 @@ std::vector<std::vector<double>> measure_column_squares(const Team& team,
   return squares;
 }
 
+std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels) {
+  std::vector<float> values;
+  for (std::size_t column = columns.start; column < columns.end(); ++column) {
+    values.push_back(channels[columns.channel_of(column)]);
+  }
+  return values;
+}
+
 std::vector<double> pooled_weight_rms(const ResolvedArchitecture& architecture,
                                       const FoldGroup& group,
                                       const std::vector<std::vector<double>>& column_squares) {

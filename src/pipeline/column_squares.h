@@ -2,6 +2,7 @@
 
 // How large the weights are in each column, before anything is scaled.
 
+#include <span>
 #include <vector>
 
 #include "checkpoint/reader.h"
@@ -19,6 +20,9 @@ std::vector<std::vector<double>> measure_column_squares(const Team& team,
                                                         const Context& context,
                                                         const Checkpoint& checkpoint,
                                                         const Plan& plan);
+
+// One value per column of an activation from one per channel.
+std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels);
 
 // The root mean square of each channel's columns over the activations of a fold group.
 std::vector<double> pooled_weight_rms(const ResolvedArchitecture& architecture,

@@ -6,13 +6,13 @@
 #include <mutex>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/parallel.h"
 
 #include "kernels/mx.h"
+#include "pipeline/block_search.h"
 #include "pipeline/column_squares.h"
+#include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/scheme_error_curve.h"
 #include "pipeline/weight_reader.h"
@@ -67,15 +67,6 @@ class CandidateCache {
   std::vector<std::vector<std::vector<float>>> candidates_;
 };
 
-// One value per column of an activation from one per channel.
-std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels) {
-  std::vector<float> values;
-  for (std::size_t column = columns.start; column < columns.end(); ++column) {
-    values.push_back(channels[columns.channel_of(column)]);
-  }
-  return values;
-}
-
 // One worker: evaluates search tasks. Not thread-safe.
 class TaskEvaluator {
  public:
@@ -101,7 +92,7 @@ class TaskEvaluator {
     while (row < task.end) {
       const std::uint64_t left = (task.end - row + task.step - 1) / task.step;
       const std::uint64_t rows = std::min(rows_read, left);
-      decode_rows(tensor, row, rows, task.step);
+      read_finite_rows(reader_, tensor, row, rows, task.step, values_);
       keep_columns(activation.columns, rows, tensor.in_features());
       add_error_curve(ConstFloatMatrix(values_.data(), rows, cols), sums);
       row += rows * task.step;
@@ -137,27 +128,6 @@ class TaskEvaluator {
     for (const std::vector<float>& candidate : candidates) {
       const std::vector<float> spread = spread_channels(columns, candidate);
       candidates_.insert(candidates_.end(), spread.begin(), spread.end());
-    }
-  }
-
-  void decode_rows(const ModelTensor& tensor,
-                   std::uint64_t first,
-                   std::uint64_t rows,
-                   std::uint64_t step) {
-    const std::uint64_t cols = tensor.in_features();
-    reader_.load(tensor, all_rows(tensor), first, rows, step);
-    values_.resize(rows * cols);
-    const auto bad = reader_.decode(0, FloatMatrix{values_.data(), rows, cols});
-    if (bad) {
-      throw Error(
-          ErrorCode::kInput,
-          fmt::format(
-              "tensor {}: row {}, column {} is {}; a damaged weight can't be quantized. Fetch the "
-              "checkpoint again, or leave the tensor as it is with --keep",
-              tensor.name,
-              first + bad->row * step,
-              bad->col,
-              values_[bad->row * cols + bad->col]));
     }
   }
 
@@ -238,8 +208,9 @@ void add_activation_errors(const Context& context,
     ActivationNoise noise(context, part(input.absmean), part(input.sqmean));
     const double tokens = inputs.counted ? static_cast<double>(input.count) : 1;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      errors[i] += tokens * noise.error(spread_channels(columns, candidates[i]),
-                                        inputs.column_squares[index]);
+      const std::vector<double> noises =
+          noise.block_errors(spread_channels(columns, candidates[i]), inputs.column_squares[index]);
+      errors[i] += tokens * std::accumulate(noises.begin(), noises.end(), 0.0);
     }
   }
 }
@@ -360,6 +331,9 @@ ScaleTable search_scales(const Team& team,
                          const Statistics& statistics,
                          const ColumnImportance& importance,
                          JobJournal& journal) {
+  if (plan.recipe.scaling == Scaling::kBlockGrid) {
+    return search_blocks(team, context, checkpoint, plan, statistics, importance, journal);
+  }
   SearchInputs inputs{
       plan, statistics, importance, tried_exponents(plan.recipe), counts_tokens(statistics), {}};
   if (needs_column_squares(plan.recipe, inputs.exponents)) {

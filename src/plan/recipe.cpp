@@ -27,8 +27,10 @@ namespace {
 template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
 
-constexpr Names<Scaling, 3> kScalings{
-    {{Scaling::kNone, "none"}, {Scaling::kAwqGrid, "awq-grid"}, {Scaling::kBalance, "balance"}}};
+constexpr Names<Scaling, 4> kScalings{{{Scaling::kNone, "none"},
+                                       {Scaling::kAwqGrid, "awq-grid"},
+                                       {Scaling::kBalance, "balance"},
+                                       {Scaling::kBlockGrid, "block-grid"}}};
 constexpr Names<Objective, 2> kObjectives{
     {{Objective::kW4A16, "w4a16"}, {Objective::kW4A4, "w4a4"}}};
 constexpr Names<ScaleRule, 5> kScaleRules{{{ScaleRule::kEven, "even"},
@@ -254,12 +256,13 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
 std::vector<ScaleExponents> tried_exponents(const Recipe& recipe) {
   std::vector<ScaleExponents> tried;
   if (recipe.scaling == Scaling::kBalance) {
-    tried.push_back({0.5, 0.5});
-  } else {
-    for (const double alpha : recipe.alphas) {
-      for (const double beta : recipe.betas) {
-        tried.push_back({alpha, beta});
-      }
+    return {{0, 0}, {0.5, 0.5}};
+  }
+  const std::vector<double> quarters{0, 0.25, 0.5, 0.75, 1};
+  const bool by_blocks = recipe.scaling == Scaling::kBlockGrid;
+  for (const double alpha : by_blocks ? quarters : recipe.alphas) {
+    for (const double beta : by_blocks ? quarters : recipe.betas) {
+      tried.push_back({alpha, beta});
     }
   }
   if (std::ranges::find(tried, ScaleExponents{}) == tried.end()) {
@@ -280,6 +283,12 @@ void check_recipe(const Recipe& recipe) {
     fail(
         fmt::format("objective \"w4a4\" is of activations in MXFP4; with scheme \"{}\" choose "
                     "\"w4a16\"",
+                    scheme_name(recipe.scheme)));
+  }
+  if (recipe.scaling == Scaling::kBlockGrid && !is_mx(searched_scheme(recipe))) {
+    fail(
+        fmt::format("scaling \"block-grid\" goes by the blocks of MX schemes; with scheme \"{}\" "
+                    "choose \"awq-grid\"",
                     scheme_name(recipe.scheme)));
   }
   if (recipe.compat == Compat::kSeed) {

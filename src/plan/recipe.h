@@ -15,7 +15,7 @@
 
 namespace quantmill {
 
-enum class Scaling { kNone, kAwqGrid, kBalance };
+enum class Scaling { kNone, kAwqGrid, kBalance, kBlockGrid };
 // What is rounded while serving: weights alone, or activations (to MXFP4) too.
 enum class Objective { kW4A16, kW4A4 };
 enum class FoldScales { kExact, kPow2, kOff };
@@ -47,7 +47,8 @@ struct Recipe {
 // that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 
-// What scaling tries, in order: alphas by betas with awq-grid, 1/2, 1/2 with balance. 0, 0 comes
+// What scaling tries, in order: alphas by betas with awq-grid, 1/2, 1/2 with balance, and quarters
+// by quarters from 0 to 1 with block-grid. 0, 0 comes
 // first if it is not among them, so that scaling is never worse than none by its own objective;
 // with Compat::kSeed only the script's.
 std::vector<ScaleExponents> tried_exponents(const Recipe& recipe);
@@ -57,8 +58,9 @@ Scheme searched_scheme(const Recipe& recipe);
 
 // What can't go together (kUsage): a layout that does not take the scheme, compat seed with
 // anything but mxfp4 in layout quark or what it folds in layout plain, alphas or betas empty or
-// outside 0..1, objective w4a4 with a scheme that is not mxfp4, compat seed with anything it fixes
-// (scale_rule other than floor is overridden aloud by the caller, not here).
+// outside 0..1, objective w4a4 with a scheme that is not mxfp4, block-grid with one that is not MX,
+// compat seed with anything it fixes (scale_rule other than floor is overridden aloud by the
+// caller, not here).
 void check_recipe(const Recipe& recipe);
 
 // The effective recipe as JSON text, keys in a fixed order: recorded in manifests, reproduces the

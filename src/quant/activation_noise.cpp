@@ -65,7 +65,8 @@ ActivationNoise::ActivationNoise(const Context& context,
   }
 }
 
-double ActivationNoise::error(std::span<const float> s, std::span<const double> weight_squares) {
+std::vector<double> ActivationNoise::block_errors(std::span<const float> s,
+                                                  std::span<const double> weight_squares) {
   const std::size_t channels = s.size();
   check_invariant(tokens_.size() == kTokens * channels && weight_squares.size() == channels,
                   "scales, weights and statistics of different channels");
@@ -84,12 +85,13 @@ double ActivationNoise::error(std::span<const float> s, std::span<const double> 
     const double error = double{rounded_[i]} - double{scaled_[i]};
     squares[i % channels] += error * error;
   }
-  double sum = 0;
+  std::vector<double> errors(channels / kMxBlock, 0.0);
   for (std::size_t channel = 0; channel < channels; ++channel) {
     const double scale = s[channel];
-    sum += squares[channel] / kTokens * scale * scale * weight_squares[channel];
+    errors[channel / kMxBlock] +=
+        squares[channel] / kTokens * scale * scale * weight_squares[channel];
   }
-  return sum;
+  return errors;
 }
 
 }  // namespace quantmill

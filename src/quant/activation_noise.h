@@ -24,11 +24,12 @@ class ActivationNoise {
                   std::span<const double> absmean,
                   std::span<const double> sqmean);
 
-  // Mean over tokens of the squared error of the outputs: channel j is divided by s_j, rounded
-  // (blocks of 32 channels, scale rule even), and meets weights whose squares add up to
-  // weight_squares_j before they are multiplied by s_j. The number of channels is a multiple of 32.
-  // The last bits can depend on the C library.
-  double error(std::span<const float> s, std::span<const double> weight_squares);
+  // For each block of 32 channels, the mean over tokens of the squared error of the outputs:
+  // channel j is divided by s_j, rounded (scale rule even), and meets weights whose squares add up
+  // to weight_squares_j before they are multiplied by s_j. The number of channels is a multiple
+  // of 32. The last bits can depend on the C library.
+  std::vector<double> block_errors(std::span<const float> s,
+                                   std::span<const double> weight_squares);
 
  private:
   const Context& context_;
