@@ -10,6 +10,7 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "plan/recipe_json.h"
 
 namespace quantmill {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 constexpr std::uint64_t kMaxRecipeBytes = std::uint64_t{16} << 20;
 
 // "0,0.25,0.5" -> {0, 0.25, 0.5}
-std::vector<double> parse_alphas(const std::string& text) {
+std::vector<double> parse_exponents(std::string_view option, const std::string& text) {
   std::vector<double> alphas;
   std::istringstream in(text);
   for (std::string part; std::getline(in, part, ',');) {
@@ -26,10 +27,10 @@ std::vector<double> parse_alphas(const std::string& text) {
     if (failure != std::errc() || end != part.data() + part.size()) {
       throw Error(
           ErrorCode::kUsage,
-          fmt::format(
-              "--alphas {}: '{}' is not a number; give numbers from 0 to 1 with commas between",
-              text,
-              part));
+          fmt::format("{} {}: '{}' is not a number; give numbers from 0 to 1 with commas between",
+                      option,
+                      text,
+                      part));
     }
     alphas.push_back(alpha);
   }
@@ -90,19 +91,37 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option("--scaling",
-                  options->scaling,
-                  "activation-aware scales: awq-grid (default, needs --stats) or none")
+      .add_option(
+          "--scaling",
+          options->scaling,
+          "activation-aware scales, of --stats: awq-grid (default), balance, block-grid; or none")
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option("--alphas", options->alphas, "exponents that awq-grid tries (default 0,0.1,…,1)")
+      .add_option("--alphas",
+                  options->alphas,
+                  "exponents of mean |x| that awq-grid tries (default 0,0.1,…,1)")
       ->type_name("LIST")
+      ->group(group);
+  command
+      .add_option("--betas",
+                  options->betas,
+                  "exponents of 1 / |w| that awq-grid tries with each of --alphas (default 0)")
+      ->type_name("LIST")
+      ->group(group);
+  command
+      .add_option("--objective",
+                  options->objective,
+                  "what the search makes small: the error of rounding weights, w4a16 (default), or "
+                  "of weights and activations, w4a4")
+      ->type_name("NAME")
       ->group(group);
   command
       .add_option("--scale-rule",
                   options->scale_rule,
-                  "block scale from the block's maximum: even (default), floor, rceil, ceil")
+                  "scale of a block: by its maximum, even (default), floor, rceil or ceil; or mse, "
+                  "searched for "
+                  "the least error, which statistics weigh where there are some")
       ->type_name("NAME")
       ->group(group);
   command
@@ -210,7 +229,13 @@ Recipe make_recipe(const RecipeOptions& options) {
     recipe.scaling = scaling_from_name(*options.scaling);
   }
   if (options.alphas) {
-    recipe.alphas = parse_alphas(*options.alphas);
+    recipe.alphas = parse_exponents("--alphas", *options.alphas);
+  }
+  if (options.betas) {
+    recipe.betas = parse_exponents("--betas", *options.betas);
+  }
+  if (options.objective) {
+    recipe.objective = objective_from_name(*options.objective);
   }
   if (options.scale_rule) {
     recipe.scale_rule = scale_rule_from_name(*options.scale_rule);

@@ -21,6 +21,8 @@ struct RecipeOptions {
   std::optional<std::string> layout;
   std::optional<std::string> scaling;
   std::optional<std::string> alphas;
+  std::optional<std::string> betas;
+  std::optional<std::string> objective;
   std::optional<std::string> scale_rule;
   std::optional<std::string> fold_scales;
   std::optional<std::string> input_scales;

@@ -31,7 +31,8 @@ void scale_matrix(FloatMatrix values, const MatrixFactors& factors);
 void mx_quantize(const MxSpec& spec,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
-                 std::span<std::uint8_t> scales);
+                 std::span<std::uint8_t> scales,
+                 std::span<const float> importance);
 void mx_dequantize(ElementFormat element,
                    std::span<const std::uint8_t> packed,
                    std::span<const std::uint8_t> scales,
@@ -56,6 +57,11 @@ void int_scales(const IntSpec& spec,
                 float clip,
                 FloatMatrix scales,
                 std::span<std::int8_t> zero_points);
+void int_search_scales(const IntSpec& spec,
+                       ConstFloatMatrix values,
+                       std::span<const float> importance,
+                       FloatMatrix scales,
+                       std::span<std::int8_t> zero_points);
 void int_quantize(const IntSpec& spec,
                   ConstFloatMatrix values,
                   ConstFloatMatrix scales,
@@ -89,6 +95,10 @@ void int_unpack_rows(const IntPacking& packing,
 void nvfp4_block_scales(ConstFloatMatrix values,
                         GlobalScale global,
                         std::span<std::uint8_t> scales);
+void nvfp4_search_scales(ConstFloatMatrix values,
+                         GlobalScale global,
+                         std::span<const float> importance,
+                         std::span<std::uint8_t> scales);
 void nvfp4_quantize(ConstFloatMatrix values,
                     std::span<const std::uint8_t> scales,
                     GlobalScale global,
@@ -115,7 +125,8 @@ void mx_quantize(Isa isa,
                  const MxSpec& spec,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
-                 std::span<std::uint8_t> scales);
+                 std::span<std::uint8_t> scales,
+                 std::span<const float> importance);
 void mx_dequantize(Isa isa,
                    ElementFormat element,
                    std::span<const std::uint8_t> packed,
@@ -145,6 +156,12 @@ void int_scales(Isa isa,
                 float clip,
                 FloatMatrix scales,
                 std::span<std::int8_t> zero_points);
+void int_search_scales(Isa isa,
+                       const IntSpec& spec,
+                       ConstFloatMatrix values,
+                       std::span<const float> importance,
+                       FloatMatrix scales,
+                       std::span<std::int8_t> zero_points);
 void int_quantize(Isa isa,
                   const IntSpec& spec,
                   ConstFloatMatrix values,
@@ -185,6 +202,11 @@ void nvfp4_block_scales(Isa isa,
                         ConstFloatMatrix values,
                         GlobalScale global,
                         std::span<std::uint8_t> scales);
+void nvfp4_search_scales(Isa isa,
+                         ConstFloatMatrix values,
+                         GlobalScale global,
+                         std::span<const float> importance,
+                         std::span<std::uint8_t> scales);
 void nvfp4_quantize(Isa isa,
                     ConstFloatMatrix values,
                     std::span<const std::uint8_t> scales,

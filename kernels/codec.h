@@ -21,6 +21,8 @@ enum class ScaleRule {
           // (AMD Quark)
   kRceil,  // the smallest e with amax <= max * 2^e: nothing saturates
   kCeil,   // e = E - emax, one more if m > 1
+  kMse,    // of e = E - emax, one more and one less, that of the least error (mx.h); by amax alone,
+           // the first of these
 };
 
 // How ties between two neighbouring codes round. kSeed is the rule of the script that `--compat
@@ -141,6 +143,7 @@ constexpr std::uint32_t mx_scale_carry(ScaleRule rule, ElementFormat format) {
   const ElementLayout layout = element_layout(format);
   switch (rule) {
     case ScaleRule::kFloor:
+    case ScaleRule::kMse:
       return 0;
     case ScaleRule::kEven:
       return 1U << (22 - layout.mantissa_bits);

@@ -29,8 +29,9 @@ void check_mx_shapes(std::size_t rows,
 }
 
 void check_ties(const MxSpec& spec) {
-  check_invariant(spec.ties == TieRule::kEven || spec.element == ElementFormat::kE2m1,
-                  "the seed tie rule exists for e2m1 only");
+  check_invariant(spec.ties == TieRule::kEven ||
+                      (spec.element == ElementFormat::kE2m1 && spec.scale_rule != ScaleRule::kMse),
+                  "the seed tie rule exists for e2m1 only, and not with the scale rule mse");
 }
 
 }  // namespace
@@ -81,13 +82,17 @@ void mx_quantize(const Context& context,
                  const MxSpec& spec,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
-                 std::span<std::uint8_t> scales) {
+                 std::span<std::uint8_t> scales,
+                 std::span<const float> importance) {
   check_mx_shapes(values.rows, values.cols, spec.element, packed.size(), scales.size());
   check_ties(spec);
+  check_invariant(importance.empty() ||
+                      (spec.scale_rule == ScaleRule::kMse && importance.size() == values.cols),
+                  "the importance of columns is of the scale rule mse, one for each");
   if (is_reference(context)) {
-    reference::mx_quantize(spec, values, packed, scales);
+    reference::mx_quantize(spec, values, packed, scales, importance);
   } else {
-    cpu::mx_quantize(context.isa, spec, values, packed, scales);
+    cpu::mx_quantize(context.isa, spec, values, packed, scales, importance);
   }
 }
 

@@ -78,6 +78,23 @@ void int_scales(const Context& context,
   }
 }
 
+void int_search_scales(const Context& context,
+                       const IntSpec& spec,
+                       ConstFloatMatrix values,
+                       std::span<const float> importance,
+                       FloatMatrix scales,
+                       std::span<std::int8_t> zero_points) {
+  check_groups(spec, values, scales, zero_points.size());
+  check_invariant(is_convertible(spec.scale_type), "scales are stored as BF16, F16 or F32");
+  check_invariant(importance.empty() || importance.size() == values.cols,
+                  "there must be one importance for each column");
+  if (is_reference(context)) {
+    reference::int_search_scales(spec, values, importance, scales, zero_points);
+  } else {
+    cpu::int_search_scales(context.isa, spec, values, importance, scales, zero_points);
+  }
+}
+
 void int_quantize(const Context& context,
                   const IntSpec& spec,
                   ConstFloatMatrix values,

@@ -41,6 +41,22 @@ void nvfp4_block_scales(const Context& context,
   }
 }
 
+void nvfp4_search_scales(const Context& context,
+                         ConstFloatMatrix values,
+                         GlobalScale global,
+                         std::span<const float> importance,
+                         std::span<std::uint8_t> scales) {
+  check_shapes(values.rows, values.cols, scales.size());
+  check_global(global);
+  check_invariant(importance.empty() || importance.size() == values.cols,
+                  "there must be one importance for each column");
+  if (context.backend == Backend::kReference) {
+    reference::nvfp4_search_scales(values, global, importance, scales);
+  } else {
+    cpu::nvfp4_search_scales(context.isa, values, global, importance, scales);
+  }
+}
+
 void nvfp4_quantize(const Context& context,
                     ConstFloatMatrix values,
                     std::span<const std::uint8_t> scales,

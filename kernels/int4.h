@@ -5,6 +5,7 @@
 // here, -8..7 or -128..127, one a byte; where a format counts from 0 (AWQ, GPTQ, uint4), 8 (128) is
 // taken from both, which leaves the value as it is. How files pack them is in kernels/int4_pack.h.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -57,6 +58,24 @@ void int_scales(const Context& context,
                 float clip,
                 FloatMatrix scales,
                 std::span<std::int8_t> zero_points);
+
+// What int_search_scales multiplies the range of a group by, in the order in which it tries: the
+// whole range, one in which the largest positive value of a symmetric INT4 group does not saturate
+// (IntScaleRule::kLargestCode), and less and less.
+constexpr std::array<float, 12> kIntTriedClips = {
+    1.0F, 15.0F / 14.0F, 0.95F, 0.9F, 0.85F, 0.8F, 0.75F, 0.7F, 0.65F, 0.6F, 0.55F, 0.5F};
+
+// int_scales with a clip of its own for each group: that of kIntTriedClips whose error is least,
+// the earliest on a tie. In float, each operation rounded once: e = (dequantized - value) *
+// importance; e * e of the group's column c is added to lane c % 16 of 16, columns in order, the
+// lanes by add_lanes (lane_sums.h).
+//   importance: [cols], not negative, finite; empty: 1 everywhere. Otherwise as in int_scales.
+void int_search_scales(const Context& context,
+                       const IntSpec& spec,
+                       ConstFloatMatrix values,
+                       std::span<const float> importance,
+                       FloatMatrix scales,
+                       std::span<std::int8_t> zero_points);
 
 // codes = round(value / scale) + zero point, limited to the range of spec.bits: the quotient
 // rounded to float, then to the nearest integer, ties to even. values must be finite, scales

@@ -3,6 +3,7 @@
 // OCP microscaling (MX) formats: blocks of 32 elements along a row that share one power-of-two
 // scale (E8M0). OCP Microscaling Formats (MX) Specification 1.0, sections 5 and 6.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,6 +15,11 @@
 namespace quantmill {
 
 constexpr std::size_t kMxBlock = 32;
+
+// What ScaleRule::kMse adds to the exponent of ScaleRule::kFloor, in the order in which it tries:
+// of equal errors the first counts. More candidates gain nothing: {-2 .. 2} was no better in
+// AutoRound's measurements (docs/opt_rtn.md) and in ours.
+constexpr std::array<int, 3> kMxTriedExponents = {0, 1, -1};
 
 struct MxSpec {
   ElementFormat element = ElementFormat::kE2m1;
@@ -34,11 +40,17 @@ constexpr std::size_t mx_packed_bytes(ElementFormat element, std::size_t cols) {
 //           v0 | v1<<6 | v2<<12 | v3<<18, little-endian; 8-bit: one code a byte.
 //   scales: rows x cols/32 bytes, e + 127. A block of zeros has byte 127 (kZeroBlockScale) and
 //   keeps its signs.
+//   importance: of ScaleRule::kMse only: [cols], not negative, finite; empty: 1 everywhere. Each
+//   block takes the candidate (kMxTriedExponents, e clamped to -127) whose error is least, the
+//   earliest on a tie. In float, each operation rounded once: e_j = (dequantized - value) *
+//   importance; p_j = e_j * e_j + e_(j+16) * e_(j+16) for j = 0..15, added by add_lanes
+//   (lane_sums.h).
 void mx_quantize(const Context& context,
                  const MxSpec& spec,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
-                 std::span<std::uint8_t> scales);
+                 std::span<std::uint8_t> scales,
+                 std::span<const float> importance = {});
 
 // The values that packed elements and scales stand for: decode_element(code) * decode_e8m0(scale).
 // Exact, except that scale byte 255 gives NaN, and that 2^128 and beyond become infinity.
@@ -55,7 +67,9 @@ void mx_dequantize(const Context& context,
 // channels. Arithmetic, equal on every backend to the bit, each operation rounded once:
 //   float:  inverse = 1 / s; q = dequantized(quantized(values * s)); e = (q * inverse - values) *
 //   importance;
-//           in each block p_j = e_j * e_j + e_(j+16) * e_(j+16) for j = 0..15
+//           in each block p_j = e_j * e_j + e_(j+16) * e_(j+16) for j = 0..15; with
+//           ScaleRule::kMse those of the candidate with the least sum of p_j (by add_lanes), as in
+//           mx_quantize
 //   double: p_j is added to lane j of 16 lanes per row; at the row's end the lanes are added by
 //   add_lanes
 //           (lane_sums.h) and the row to `sums`. Rows are added in order, so that cutting a matrix

@@ -4,6 +4,7 @@
 // float for the whole tensor (or for several that a server fuses: they must share it). Not for
 // blocks of 32 with E8M0 scales, MXFP4: those are in kernels/mx.h.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -60,6 +61,22 @@ void nvfp4_block_scales(const Context& context,
                         ConstFloatMatrix values,
                         GlobalScale global,
                         std::span<std::uint8_t> scales);
+
+// Steps from the scale byte of nvfp4_block_scales to those that nvfp4_search_scales tries, in the
+// order in which it does: factors of some 0.73 to 1.75.
+constexpr std::array<int, 11> kNvfp4TriedSteps = {0, 1, -1, 2, -2, 3, -3, 4, -4, 5, 6};
+
+// nvfp4_block_scales with the scale byte of each block that has the least error among those of
+// kNvfp4TriedSteps, limited to 1..0x7e, the earliest on a tie. In float, each operation rounded
+// once: e_j = (dequantized - value) * importance; e_j * e_j for j = 0..15, added by add_lanes
+// (lane_sums.h).
+//   importance: [cols], not negative, finite; empty: 1 everywhere. Otherwise as in
+//   nvfp4_block_scales.
+void nvfp4_search_scales(const Context& context,
+                         ConstFloatMatrix values,
+                         GlobalScale global,
+                         std::span<const float> importance,
+                         std::span<std::uint8_t> scales);
 
 // codes = e2m1(value / nvfp4_factor): the quotient rounded to float, then to nearest, ties to even,
 // saturating at 6; signs are kept, that of zero too. Where the factor is 0 (byte 0, or it

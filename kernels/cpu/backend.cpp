@@ -69,14 +69,28 @@ void mx_quantize(Isa isa,
                  const MxSpec& spec,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
-                 std::span<std::uint8_t> scales) {
-  entries(isa).mx_quantize({values.data,
-                            packed.data(),
-                            scales.data(),
-                            scales.size(),
-                            mx_scale_carry(spec.scale_rule, spec.element),
-                            spec.ties == TieRule::kSeed,
-                            spec.element});
+                 std::span<std::uint8_t> scales,
+                 std::span<const float> importance) {
+  QuantizeTask task{values.data,
+                    packed.data(),
+                    scales.data(),
+                    scales.size(),
+                    mx_scale_carry(spec.scale_rule, spec.element),
+                    spec.ties == TieRule::kSeed,
+                    spec.element,
+                    nullptr};
+  if (spec.scale_rule != ScaleRule::kMse) {
+    return entries(isa).mx_quantize(task);
+  }
+  const std::vector<float> ones(importance.empty() ? values.cols : 0, 1.0F);
+  task.importance = importance.empty() ? ones.data() : importance.data();
+  task.num_blocks = values.cols / kMxBlock;
+  for (std::size_t r = 0; r < values.rows; ++r) {
+    task.values = values.row(r).data();
+    task.packed = packed.data() + r * mx_packed_bytes(spec.element, values.cols);
+    task.scales = scales.data() + r * task.num_blocks;
+    entries(isa).mx_quantize(task);
+  }
 }
 
 void mx_dequantize(Isa isa,
@@ -116,7 +130,8 @@ void mx_error_curve(Isa isa,
                      carry,
                      spec.ties == TieRule::kSeed,
                      lanes[r * sums.size() + candidate].data(),
-                     spec.element});
+                     spec.element,
+                     spec.scale_rule == ScaleRule::kMse});
         }
       }
     }

@@ -36,6 +36,44 @@ void int_scales(Isa isa,
   }
 }
 
+void int_search_scales(Isa isa,
+                       const IntSpec& spec,
+                       ConstFloatMatrix values,
+                       std::span<const float> importance,
+                       FloatMatrix scales,
+                       std::span<std::int8_t> zero_points) {
+  std::vector<float> low(scales.cols);
+  std::vector<float> high(scales.cols);
+  const std::vector<float> ones(importance.empty() ? values.cols : 0, 1.0F);
+  const float* const weights = importance.empty() ? ones.data() : importance.data();
+  for (std::size_t r = 0; r < values.rows; ++r) {
+    entries(isa).int_range(
+        {values.row(r).data(), low.data(), high.data(), spec.group, scales.cols});
+    for (std::size_t g = 0; g < scales.cols; ++g) {
+      IntGroupScale best;
+      float least = 0;
+      for (std::size_t i = 0; i < kIntTriedClips.size(); ++i) {
+        const float clip = kIntTriedClips[i];
+        const IntGroupScale tried = int_group_scale(spec, low[g] * clip, high[g] * clip);
+        const float error = entries(isa).int_error(
+            {values.row(r).data() + g * spec.group,
+             weights + g * spec.group,
+             spec.group,
+             tried.scale,
+             {int_smallest(spec.bits), int_largest(spec.bits), tried.zero_point}});
+        if (i == 0 || error < least) {
+          least = error;
+          best = tried;
+        }
+      }
+      scales.row(r)[g] = best.scale;
+      if (!spec.is_symmetric) {
+        zero_points[r * scales.cols + g] = best.zero_point;
+      }
+    }
+  }
+}
+
 void int_quantize(Isa isa,
                   const IntSpec& spec,
                   ConstFloatMatrix values,

@@ -22,6 +22,14 @@ Factors factors_of(GlobalScale global) {
   return factors;
 }
 
+// What divides by those factors: dividing by infinity gives the zeros that a factor of 0 stands
+// for.
+Factors divisors_of(GlobalScale global) {
+  Factors divisors = factors_of(global);
+  std::replace(divisors.begin(), divisors.end(), 0.0F, std::numeric_limits<float>::infinity());
+  return divisors;
+}
+
 // The last block of an odd number has no partner.
 struct Split {
   std::size_t num_pairs;
@@ -56,14 +64,32 @@ void nvfp4_block_scales(Isa isa,
   }
 }
 
+void nvfp4_search_scales(Isa isa,
+                         ConstFloatMatrix values,
+                         GlobalScale global,
+                         std::span<const float> importance,
+                         std::span<std::uint8_t> scales) {
+  nvfp4_block_scales(isa, values, global, scales);
+  const Factors factors = factors_of(global);
+  const Factors divisors = divisors_of(global);
+  const std::vector<float> ones(importance.empty() ? values.cols : 0, 1.0F);
+  const std::size_t num_blocks = values.cols / kNvfp4Block;
+  for (std::size_t r = 0; r < values.rows; ++r) {
+    entries(isa).nvfp4_search({values.row(r).data(),
+                               importance.empty() ? ones.data() : importance.data(),
+                               divisors.data(),
+                               factors.data(),
+                               scales.data() + r * num_blocks,
+                               num_blocks});
+  }
+}
+
 void nvfp4_quantize(Isa isa,
                     ConstFloatMatrix values,
                     std::span<const std::uint8_t> scales,
                     GlobalScale global,
                     std::span<std::uint8_t> packed) {
-  Factors divisors = factors_of(global);
-  // Dividing by infinity gives the zeros that a factor of 0 stands for.
-  std::replace(divisors.begin(), divisors.end(), 0.0F, std::numeric_limits<float>::infinity());
+  const Factors divisors = divisors_of(global);
   const Split split(scales.size());
   entries(isa).nvfp4_quantize(
       {values.data, scales.data(), divisors.data(), packed.data(), split.num_pairs});

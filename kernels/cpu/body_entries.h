@@ -26,12 +26,14 @@ constexpr Entries make_entries() {
           amax_row,
           int_range_row,
           int_encode_row<W>,
+          int_group_error<W>,
           int_decode_row<W>,
           pack_words_any,
           unpack_words_any,
           pack_word_row,
           unpack_word_row,
           nvfp4_quantize_pairs<W>,
+          nvfp4_search_blocks<W>,
           nvfp4_dequantize_pairs<W>};
 }
 

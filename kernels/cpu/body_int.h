@@ -30,7 +30,23 @@ namespace {
   }
 }
 
-// Rounds by adding 1.5 * 2^23, whose last place is 1.
+// Adding it rounds to integers: its last place is 1.
+constexpr float kIntMagic = 0x1.8p23F;
+
+// Steps from the zero point to the code of each lane, as kIntMagic + steps.
+template <std::size_t W>
+[[gnu::always_inline]] inline void int_round_lanes(float scale,
+                                                   const IntLimits& limits,
+                                                   typename Lanes<W>::Float& lanes) {
+  using Float = typename Lanes<W>::Float;
+  const Float smallest = Float{} + static_cast<float>(limits.smallest - limits.zero_point);
+  const Float largest = Float{} + static_cast<float>(limits.largest - limits.zero_point);
+  lanes = lanes / scale;
+  lanes = lanes > smallest ? lanes : smallest;
+  lanes = lanes < largest ? lanes : largest;
+  lanes += kIntMagic;
+}
+
 template <std::size_t W>
 [[gnu::always_inline]] inline void int_encode_lanes(const float* values,
                                                     float scale,
@@ -39,14 +55,10 @@ template <std::size_t W>
                                                     std::size_t count) {
   using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
-  const Float smallest = Float{} + static_cast<float>(limits.smallest - limits.zero_point);
-  const Float largest = Float{} + static_cast<float>(limits.largest - limits.zero_point);
   Float lanes = {};
   load_some(lanes, values, count);
-  lanes = lanes / scale;
-  lanes = lanes > smallest ? lanes : smallest;
-  lanes = lanes < largest ? lanes : largest;
-  const Ints rounded = (Ints)(lanes + 0x1.8p23F) - 0x4b400000 + limits.zero_point;
+  int_round_lanes<W>(scale, limits, lanes);
+  const Ints rounded = (Ints)lanes - 0x4b400000 + limits.zero_point;
   typename Lanes<W>::Bytes bytes;
   narrow_to_bytes<W>(rounded & 0xff, bytes);
   store_some(codes, bytes, count);
@@ -67,6 +79,34 @@ template <std::size_t W>
       int_encode_lanes<W>(task.values + c, scale, limits, task.codes + c, end - c);
     }
   }
+}
+
+// The error of int_search_scales. Lanes behind the group's end are zeros and add nothing.
+template <std::size_t W>
+[[gnu::always_inline]] inline float int_group_error(const IntErrorTask& task) {
+  using Float = typename Lanes<W>::Float;
+  Float sums[16 / W] = {};
+  for (std::size_t c = 0; c < task.group; c += 16) {
+    for (std::size_t v = 0; v < 16 / W && c + v * W < task.group; ++v) {
+      const std::size_t begin = c + v * W;
+      const std::size_t left = task.group - begin;
+      Float values = {};
+      Float importance = {};
+      if (left >= W) {
+        load(values, task.values + begin);
+        load(importance, task.importance + begin);
+      } else {
+        load_some(values, task.values + begin, left);
+        load_some(importance, task.importance + begin, left);
+      }
+      Float lanes = values;
+      int_round_lanes<W>(task.scale, task.limits, lanes);
+      const Float error = ((lanes - kIntMagic) * task.scale - values) * importance;
+      sums[v] += error * error;
+    }
+  }
+  spread_sum<W>(sums);
+  return sums[0][0];
 }
 
 template <std::size_t W>

@@ -10,7 +10,80 @@
 namespace quantmill::cpu {
 namespace {
 
+// The 16 sums p_j of mx.h, for one scale byte. Signs are left out: rounding, and so the error's
+// magnitude, is the same for -x. `inverse` is null where the values are not scaled.
 template <std::size_t W, ElementFormat F, bool IsSeed>
+[[gnu::always_inline]] inline void squared_errors(
+    const typename Lanes<W>::Float (&scaled)[kBlockVectors<W>],
+    const typename Lanes<W>::Float (&magnitudes)[kBlockVectors<W>],
+    const float* inverse,
+    const float* importance,
+    const typename Lanes<W>::Ints& bytes,
+    typename Lanes<W>::Float (&sums)[kBlockVectors<W> / 2]) {
+  using Float = typename Lanes<W>::Float;
+  constexpr std::size_t kVectors = kBlockVectors<W>;
+  Float reciprocals;
+  Float scales;
+  scale_reciprocals<W>(bytes, reciprocals);
+  scale_values<W>(bytes, scales);
+  Float squares[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    Float weights;
+    load(weights, importance + v * W);
+    Rounded<W> rounded;
+    round_element<W, F, IsSeed>(scaled[v] * reciprocals, rounded);
+    Float got = rounded.magnitude * scales;
+    if (inverse != nullptr) {
+      Float factors;
+      load(factors, inverse + v * W);
+      got *= factors;
+    }
+    const Float error = (got - magnitudes[v]) * weights;
+    squares[v] = error * error;
+  }
+  for (std::size_t v = 0; v < kVectors / 2; ++v) {
+    sums[v] = squares[v] + squares[v + kVectors / 2];
+  }
+}
+
+// ScaleRule::kMse: `bytes` holds the first candidate and `sums` its squared_errors; both become
+// those of the best. Errors are compared as integers, without the sign that a NaN may have: that of
+// a candidate whose values overflow is then larger than any other.
+template <std::size_t W, ElementFormat F>
+[[gnu::always_inline]] inline void search_scale(
+    const typename Lanes<W>::Float (&scaled)[kBlockVectors<W>],
+    const typename Lanes<W>::Float (&magnitudes)[kBlockVectors<W>],
+    const float* inverse,
+    const float* importance,
+    typename Lanes<W>::Ints& bytes,
+    typename Lanes<W>::Float (&sums)[kBlockVectors<W> / 2]) {
+  using Float = typename Lanes<W>::Float;
+  using Ints = typename Lanes<W>::Ints;
+  constexpr std::size_t kHalf = kBlockVectors<W> / 2;
+  const Ints first = bytes;
+  Float folded[kHalf];
+  std::memcpy(folded, sums, sizeof folded);
+  spread_sum<W>(folded);
+  Ints least = (Ints)folded[0] & 0x7fffffff;
+  for (std::size_t candidate = 1; candidate < kMxTriedExponents.size(); ++candidate) {
+    const Ints zero = {};
+    Ints tried = first + kMxTriedExponents[candidate];
+    tried = tried > zero ? tried : zero;
+    Float other[kHalf];
+    squared_errors<W, F, false>(scaled, magnitudes, inverse, importance, tried, other);
+    std::memcpy(folded, other, sizeof folded);
+    spread_sum<W>(folded);
+    const Ints error = (Ints)folded[0] & 0x7fffffff;
+    const Ints is_better = error < least;
+    least = (error & is_better) | (least & ~is_better);
+    bytes = (tried & is_better) | (bytes & ~is_better);
+    for (std::size_t v = 0; v < kHalf; ++v) {
+      sums[v] = (Float)(((Ints)other[v] & is_better) | ((Ints)sums[v] & ~is_better));
+    }
+  }
+}
+
+template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
 [[gnu::always_inline]] inline void quantize_blocks(const QuantizeTask& task) {
   using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
@@ -28,6 +101,12 @@ template <std::size_t W, ElementFormat F, bool IsSeed>
     block_amax<W>(magnitudes, amax);
     Ints bytes;
     block_scale_bytes<W, F>(amax, task.carry, bytes);
+    if constexpr (IsSearched) {
+      const float* importance = task.importance + block * kMxBlock;
+      Float sums[kVectors / 2];
+      squared_errors<W, F, false>(magnitudes, magnitudes, nullptr, importance, bytes, sums);
+      search_scale<W, F>(magnitudes, magnitudes, nullptr, importance, bytes, sums);
+    }
     Float reciprocals;
     scale_reciprocals<W>(bytes, reciprocals);
     task.scales[block] = amax[0] == 0 ? kZeroBlockScale : static_cast<std::uint8_t>(bytes[0]);
@@ -59,8 +138,7 @@ template <std::size_t W, ElementFormat F>
   }
 }
 
-// Signs are left out: rounding, and so the error's magnitude, is the same for -x.
-template <std::size_t W, ElementFormat F, bool IsSeed>
+template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
 [[gnu::always_inline]] inline void add_segment(const CurveTask& task) {
   using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
@@ -85,25 +163,17 @@ template <std::size_t W, ElementFormat F, bool IsSeed>
     block_amax<W>(scaled, amax);
     Ints bytes;
     block_scale_bytes<W, F>(amax, task.carry, bytes);
-    Float reciprocals;
-    Float scales;
-    scale_reciprocals<W>(bytes, reciprocals);
-    scale_values<W>(bytes, scales);
-    Float squares[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      Float inverse;
-      Float importance;
-      load(inverse, task.inverse + begin + v * W);
-      load(importance, task.importance + begin + v * W);
-      Rounded<W> rounded;
-      round_element<W, F, IsSeed>(scaled[v] * reciprocals, rounded);
-      const Float error = (rounded.magnitude * scales * inverse - magnitudes[v]) * importance;
-      squares[v] = error * error;
+    const float* inverse = task.inverse + begin;
+    const float* importance = task.importance + begin;
+    Float sums[kVectors / 2];
+    squared_errors<W, F, IsSeed>(scaled, magnitudes, inverse, importance, bytes, sums);
+    if constexpr (IsSearched) {
+      search_scale<W, F>(scaled, magnitudes, inverse, importance, bytes, sums);
     }
     for (std::size_t v = 0; v < kVectors / 2; ++v) {
       Double low;
       Double high;
-      widen<W>(squares[v] + squares[v + kVectors / 2], low, high);
+      widen<W>(sums[v], low, high);
       lanes[2 * v] += low;
       lanes[2 * v + 1] += high;
     }
@@ -133,9 +203,13 @@ template <typename Body>
 template <std::size_t W>
 [[gnu::always_inline]] inline void quantize_blocks_any(const QuantizeTask& task) {
   if (task.is_seed) {
-    return quantize_blocks<W, ElementFormat::kE2m1, true>(task);
+    return quantize_blocks<W, ElementFormat::kE2m1, true, false>(task);
   }
-  for_element(task.element, [&]<ElementFormat F>() { quantize_blocks<W, F, false>(task); });
+  if (task.importance != nullptr) {
+    return for_element(task.element,
+                       [&]<ElementFormat F>() { quantize_blocks<W, F, false, true>(task); });
+  }
+  for_element(task.element, [&]<ElementFormat F>() { quantize_blocks<W, F, false, false>(task); });
 }
 
 template <std::size_t W>
@@ -146,9 +220,13 @@ template <std::size_t W>
 template <std::size_t W>
 [[gnu::always_inline]] inline void add_segment_any(const CurveTask& task) {
   if (task.is_seed) {
-    return add_segment<W, ElementFormat::kE2m1, true>(task);
+    return add_segment<W, ElementFormat::kE2m1, true, false>(task);
   }
-  for_element(task.element, [&]<ElementFormat F>() { add_segment<W, F, false>(task); });
+  if (task.is_searched) {
+    return for_element(task.element,
+                       [&]<ElementFormat F>() { add_segment<W, F, false, true>(task); });
+  }
+  for_element(task.element, [&]<ElementFormat F>() { add_segment<W, F, false, false>(task); });
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct QuantizeTask {
   std::uint32_t carry;  // mx_scale_carry
   bool is_seed;         // TieRule::kSeed
   ElementFormat element;
+  const float* importance;  // ScaleRule::kMse: of the columns of the one row that this is; or null
 };
 
 struct DequantizeTask {
@@ -43,6 +44,7 @@ struct CurveTask {
   bool is_seed;
   double* lanes;  // kSumLanes sums to add to
   ElementFormat element;
+  bool is_searched;  // ScaleRule::kMse
 };
 
 // Null factors or divisors leave that side as it is.
@@ -132,6 +134,15 @@ struct IntEncodeTask {
   IntLimits limits;  // without the zero point
 };
 
+// One group and one scale that it may have.
+struct IntErrorTask {
+  const float* values;
+  const float* importance;
+  std::size_t group;
+  float scale;
+  IntLimits limits;
+};
+
 struct IntDecodeTask {
   const std::int8_t* codes;
   const float* scales;
@@ -182,6 +193,16 @@ struct Nvfp4QuantizeTask {
   std::size_t num_pairs;
 };
 
+// Blocks of one row; `scales` holds the first candidates, and then the best.
+struct Nvfp4SearchTask {
+  const float* values;
+  const float* importance;
+  const float* divisors;
+  const float* factors;  // of each of the 256 scale bytes
+  std::uint8_t* scales;
+  std::size_t num_blocks;
+};
+
 struct Nvfp4DequantizeTask {
   const std::uint8_t* packed;
   const std::uint8_t* scales;
@@ -203,12 +224,14 @@ struct Entries {
   void (*amax)(const AmaxTask&);
   void (*int_range)(const IntRangeTask&);
   void (*int_encode)(const IntEncodeTask&);
+  float (*int_error)(const IntErrorTask&);
   bool (*int_decode)(const IntDecodeTask&);  // whether all are finite
   void (*pack_nibbles)(const NibblePackTask&);
   void (*unpack_nibbles)(const NibbleUnpackTask&);
   void (*pack_nibble_rows)(const NibbleRowPackTask&);
   void (*unpack_nibble_rows)(const NibbleRowUnpackTask&);
   void (*nvfp4_quantize)(const Nvfp4QuantizeTask&);
+  void (*nvfp4_search)(const Nvfp4SearchTask&);
   bool (*nvfp4_dequantize)(const Nvfp4DequantizeTask&);  // whether all are finite
 };
 

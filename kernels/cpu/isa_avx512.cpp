@@ -10,6 +10,7 @@
 #include "kernels/codec.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 
 // From here on, functions are for this instruction set. What other files also use was included
 // before: its functions must stay for any machine. The attribute on functions alone is not enough:

@@ -8,6 +8,7 @@
 #include "kernels/codec.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 
 #include "kernels/cpu/body_entries.h"
 

@@ -156,5 +156,33 @@ template <std::size_t W>
   fold_max<W, 1>(values, kLanes);
 }
 
+template <std::size_t W, std::size_t Distance, std::size_t... I>
+[[gnu::always_inline]] inline void fold_sum(typename Lanes<W>::Float& values,
+                                            std::index_sequence<I...> /*lanes*/) {
+  const typename Lanes<W>::Float other = __builtin_shufflevector(values, values, (I ^ Distance)...);
+  values += other;
+}
+
+// 16 lanes in 16 / W vectors: every lane of the first becomes what add_lanes (lane_sums.h) makes of
+// them.
+template <std::size_t W>
+[[gnu::always_inline]] inline void spread_sum(typename Lanes<W>::Float (&values)[16 / W]) {
+  constexpr auto kLanes = std::make_index_sequence<W>();
+  if constexpr (W == 4) {
+    values[0] += values[2];
+    values[1] += values[3];
+  }
+  if constexpr (W < 16) {
+    values[0] += values[1];
+  } else {
+    fold_sum<W, 8>(values[0], kLanes);
+  }
+  if constexpr (W > 4) {
+    fold_sum<W, 4>(values[0], kLanes);
+  }
+  fold_sum<W, 2>(values[0], kLanes);
+  fold_sum<W, 1>(values[0], kLanes);
+}
+
 }  // namespace
 }  // namespace quantmill::cpu

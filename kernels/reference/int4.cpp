@@ -6,8 +6,31 @@
 #include "kernels/backends.h"
 #include "kernels/codec_float.h"
 #include "kernels/int_group_scale.h"
+#include "kernels/lane_sums.h"
 
 namespace quantmill::reference {
+namespace {
+
+// As in int4.h; importance: of the group, or empty.
+float group_error(const IntSpec& spec,
+                  const IntGroupScale& group,
+                  std::span<const float> values,
+                  std::span<const float> importance) {
+  const auto smallest = static_cast<float>(int_smallest(spec.bits));
+  const auto largest = static_cast<float>(int_largest(spec.bits));
+  const auto zero = static_cast<float>(group.zero_point);
+  std::array<float, kSumLanes> lanes{};
+  for (std::size_t c = 0; c < values.size(); ++c) {
+    const float code =
+        std::clamp(std::nearbyint(values[c] / group.scale) + zero, smallest, largest);
+    const float error =
+        ((code - zero) * group.scale - values[c]) * (importance.empty() ? 1.0F : importance[c]);
+    lanes[c % kSumLanes] += error * error;
+  }
+  return add_lanes(lanes);
+}
+
+}  // namespace
 
 void int_scales(const IntSpec& spec,
                 ConstFloatMatrix values,
@@ -26,6 +49,36 @@ void int_scales(const IntSpec& spec,
       scales.row(r)[g] = group.scale;
       if (!spec.is_symmetric) {
         zero_points[r * scales.cols + g] = group.zero_point;
+      }
+    }
+  }
+}
+
+void int_search_scales(const IntSpec& spec,
+                       ConstFloatMatrix values,
+                       std::span<const float> importance,
+                       FloatMatrix scales,
+                       std::span<std::int8_t> zero_points) {
+  for (std::size_t r = 0; r < scales.rows; ++r) {
+    for (std::size_t g = 0; g < scales.cols; ++g) {
+      const std::size_t begin = g * spec.group;
+      const std::span<const float> group = values.row(r).subspan(begin, spec.group);
+      const auto weights = importance.empty() ? importance : importance.subspan(begin, spec.group);
+      const float low = std::min(0.0F, *std::ranges::min_element(group));
+      const float high = std::max(0.0F, *std::ranges::max_element(group));
+      IntGroupScale best = int_group_scale(spec, low, high);
+      float least = group_error(spec, best, group, weights);
+      for (const float clip : kIntTriedClips) {
+        const IntGroupScale tried = int_group_scale(spec, low * clip, high * clip);
+        const float error = group_error(spec, tried, group, weights);
+        if (error < least) {
+          least = error;
+          best = tried;
+        }
+      }
+      scales.row(r)[g] = best.scale;
+      if (!spec.is_symmetric) {
+        zero_points[r * scales.cols + g] = best.zero_point;
       }
     }
   }

@@ -10,18 +10,63 @@ namespace {
 
 using BlockCodes = std::array<std::uint8_t, kMxBlock>;
 
-// Encodes one block and returns its scale byte.
-std::uint8_t encode_block(const MxSpec& spec, std::span<const float> values, BlockCodes& codes) {
+using BlockFloats = std::array<float, kMxBlock>;
+using Squares = std::array<float, kSumLanes>;
+
+// A block on its way to codes: its values are original * s, errors are taken of the original.
+struct Block {
+  BlockFloats values{};
+  BlockFloats inverse{};  // 1 / s
+  BlockFloats original{};
+  BlockFloats importance{};
+};
+
+BlockCodes encode_block(const MxSpec& spec, const Block& block, std::uint8_t scale) {
+  const float reciprocal = decode_e8m0_reciprocal(scale);
+  BlockCodes codes{};
+  for (std::size_t i = 0; i < kMxBlock; ++i) {
+    codes[i] = encode_element(spec.element, block.values[i] * reciprocal, spec.ties);
+  }
+  return codes;
+}
+
+// p_j of mx.h.
+Squares squared_errors(const MxSpec& spec, const Block& block, std::uint8_t scale) {
+  const BlockCodes codes = encode_block(spec, block, scale);
+  BlockFloats squares{};
+  for (std::size_t i = 0; i < kMxBlock; ++i) {
+    const float got =
+        decode_element(spec.element, codes[i]) * decode_e8m0(scale) * block.inverse[i];
+    const float error = (got - block.original[i]) * block.importance[i];
+    squares[i] = error * error;
+  }
+  Squares sums{};
+  for (std::size_t j = 0; j < kSumLanes; ++j) {
+    sums[j] = squares[j] + squares[j + kSumLanes];
+  }
+  return sums;
+}
+
+std::uint8_t choose_scale(const MxSpec& spec, const Block& block) {
   std::uint32_t amax_bits = 0;
-  for (const float value : values) {
+  for (const float value : block.values) {
     amax_bits = std::max(amax_bits, float_bits(value) & 0x7fffffffU);
   }
-  const std::uint8_t scale = mx_scale_byte(spec.scale_rule, spec.element, amax_bits);
-  const float reciprocal = decode_e8m0_reciprocal(scale);
-  for (std::size_t i = 0; i < kMxBlock; ++i) {
-    codes[i] = encode_element(spec.element, values[i] * reciprocal, spec.ties);
+  const std::uint8_t first = mx_scale_byte(spec.scale_rule, spec.element, amax_bits);
+  if (spec.scale_rule != ScaleRule::kMse || amax_bits == 0) {
+    return first;
   }
-  return scale;
+  std::uint8_t best = first;
+  float least = add_lanes(squared_errors(spec, block, first));
+  for (const int offset : kMxTriedExponents) {
+    const auto scale = static_cast<std::uint8_t>(std::max(0, first + offset));
+    const float error = add_lanes(squared_errors(spec, block, scale));
+    if (error < least) {
+      least = error;
+      best = scale;
+    }
+  }
+  return best;
 }
 
 void pack_block(ElementFormat element, const BlockCodes& codes, std::span<std::uint8_t> packed) {
@@ -60,13 +105,23 @@ BlockCodes unpack_block(ElementFormat element, std::span<const std::uint8_t> pac
 void mx_quantize(const MxSpec& spec,
                  ConstFloatMatrix values,
                  std::span<std::uint8_t> packed,
-                 std::span<std::uint8_t> scales) {
-  const std::span<const float> all(values.data, values.rows * values.cols);
+                 std::span<std::uint8_t> scales,
+                 std::span<const float> importance) {
   const std::size_t block_bytes = mx_packed_bytes(spec.element, kMxBlock);
-  for (std::size_t block = 0; block < scales.size(); ++block) {
-    BlockCodes codes{};
-    scales[block] = encode_block(spec, all.subspan(block * kMxBlock, kMxBlock), codes);
-    pack_block(spec.element, codes, packed.subspan(block * block_bytes, block_bytes));
+  Block block;
+  block.inverse.fill(1);
+  block.importance.fill(1);
+  for (std::size_t index = 0; index < scales.size(); ++index) {
+    std::copy_n(values.data + index * kMxBlock, kMxBlock, block.values.begin());
+    block.original = block.values;
+    if (!importance.empty()) {
+      const std::size_t column = index * kMxBlock % values.cols;
+      std::ranges::copy(importance.subspan(column, kMxBlock), block.importance.begin());
+    }
+    scales[index] = choose_scale(spec, block);
+    pack_block(spec.element,
+               encode_block(spec, block, scales[index]),
+               packed.subspan(index * block_bytes, block_bytes));
   }
 }
 
@@ -93,24 +148,18 @@ void mx_error_curve(const MxSpec& spec,
   for (std::size_t candidate = 0; candidate < sums.size(); ++candidate) {
     const std::span<const float> s = candidates.row(candidate);
     for (std::size_t r = 0; r < values.rows; ++r) {
-      const std::span<const float> row = values.row(r);
       SumLanes lanes{};
       for (std::size_t begin = 0; begin < values.cols; begin += kMxBlock) {
-        std::array<float, kMxBlock> scaled{};
+        Block block;
         for (std::size_t i = 0; i < kMxBlock; ++i) {
-          scaled[i] = row[begin + i] * s[begin + i];
+          block.original[i] = values.row(r)[begin + i];
+          block.values[i] = block.original[i] * s[begin + i];
+          block.inverse[i] = 1.0F / s[begin + i];
+          block.importance[i] = importance[begin + i];
         }
-        BlockCodes codes{};
-        const float scale = decode_e8m0(encode_block(spec, scaled, codes));
-        std::array<float, kMxBlock> squares{};
-        for (std::size_t i = 0; i < kMxBlock; ++i) {
-          const float inverse = 1.0F / s[begin + i];
-          const float got = decode_element(spec.element, codes[i]) * scale * inverse;
-          const float error = (got - row[begin + i]) * importance[begin + i];
-          squares[i] = error * error;
-        }
+        const Squares squares = squared_errors(spec, block, choose_scale(spec, block));
         for (std::size_t j = 0; j < kSumLanes; ++j) {
-          lanes[j] += static_cast<double>(squares[j] + squares[j + kSumLanes]);
+          lanes[j] += static_cast<double>(squares[j]);
         }
       }
       sums[candidate] += add_lanes(lanes);

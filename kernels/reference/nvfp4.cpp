@@ -4,8 +4,16 @@
 #include <cmath>
 
 #include "kernels/backends.h"
+#include "kernels/lane_sums.h"
 
 namespace quantmill::reference {
+namespace {
+
+std::uint8_t code_of(float value, float factor) {
+  return encode_element(ElementFormat::kE2m1, factor == 0 ? value * 0 : value / factor);
+}
+
+}  // namespace
 
 void nvfp4_block_scales(ConstFloatMatrix values,
                         GlobalScale global,
@@ -23,14 +31,43 @@ void nvfp4_block_scales(ConstFloatMatrix values,
   }
 }
 
+void nvfp4_search_scales(ConstFloatMatrix values,
+                         GlobalScale global,
+                         std::span<const float> importance,
+                         std::span<std::uint8_t> scales) {
+  nvfp4_block_scales(values, global, scales);
+  for (std::size_t block = 0; block < scales.size(); ++block) {
+    const float* const begin = values.data + block * kNvfp4Block;
+    const std::size_t column = block * kNvfp4Block % values.cols;
+    const auto error_of = [&](std::uint8_t scale) {
+      const float factor = nvfp4_factor(scale, global);
+      std::array<float, kSumLanes> squares{};
+      for (std::size_t i = 0; i < kNvfp4Block; ++i) {
+        const float got = decode_element(ElementFormat::kE2m1, code_of(begin[i], factor)) * factor;
+        const float error = (got - begin[i]) * (importance.empty() ? 1.0F : importance[column + i]);
+        squares[i] = error * error;
+      }
+      return add_lanes(squares);
+    };
+    const int first = scales[block];
+    float least = error_of(scales[block]);
+    for (const int step : kNvfp4TriedSteps) {
+      const auto tried = static_cast<std::uint8_t>(std::clamp(first + step, 1, 0x7e));
+      const float error = error_of(tried);
+      if (error < least) {
+        least = error;
+        scales[block] = tried;
+      }
+    }
+  }
+}
+
 void nvfp4_quantize(ConstFloatMatrix values,
                     std::span<const std::uint8_t> scales,
                     GlobalScale global,
                     std::span<std::uint8_t> packed) {
   const auto code = [&](std::size_t i) -> unsigned {
-    const float factor = nvfp4_factor(scales[i / kNvfp4Block], global);
-    const float scaled = factor == 0 ? values.data[i] * 0 : values.data[i] / factor;
-    return encode_element(ElementFormat::kE2m1, scaled);
+    return code_of(values.data[i], nvfp4_factor(scales[i / kNvfp4Block], global));
   };
   for (std::size_t byte = 0; byte < packed.size(); ++byte) {
     packed[byte] = static_cast<std::uint8_t>(code(2 * byte) | code(2 * byte + 1) << 4);

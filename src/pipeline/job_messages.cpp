@@ -42,8 +42,12 @@ void log_scales(const Log& log, const Plan& plan, const ScaleTable& scales) {
     const GroupScales& chosen = scales.at(group.name);
     if (chosen.reason.empty()) {
       const auto [smallest, largest] = std::ranges::minmax(chosen.s);
-      log.debug(fmt::format(
-          "{}: alpha {:.2f}, s {:.3g} to {:.3g}", group.name, chosen.alpha, smallest, largest));
+      log.debug(fmt::format("{}: alpha {:.2f}, beta {:.2f}, s {:.3g} to {:.3g}",
+                            group.name,
+                            chosen.alpha,
+                            chosen.beta,
+                            smallest,
+                            largest));
     }
   }
 }

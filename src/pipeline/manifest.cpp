@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/version.h"
+#include "plan/recipe_json.h"
 
 namespace quantmill {
 namespace {
@@ -25,6 +26,8 @@ Json group_to_json(const std::string& name, const GroupScales& scales) {
   const bool searched = !scales.errors.empty() && scales.reason.empty();
   group["alpha"] = searched ? Json(scales.alpha) : Json(nullptr);
   group["alphas"] = scales.alphas;
+  group["beta"] = searched ? Json(scales.beta) : Json(nullptr);
+  group["betas"] = scales.betas;
   group["errors"] = scales.errors;
   if (!scales.s.empty()) {
     const auto [smallest, largest] = std::ranges::minmax(scales.s);

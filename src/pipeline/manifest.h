@@ -4,9 +4,9 @@
 // and made again. Keys: manifest_schema (1), program ("quantmill VERSION"), architecture, recipe
 // (as a recipe file), inputs (what the output depends on: see fingerprint.h), files (list of {name,
 // size_bytes, xxh128}: everything in the folder but the manifest), fold_groups (list of {name,
-// channels, alpha or null, alphas, errors, s_min, s_max, not_scaled}), tensors (list of {name,
-// stored_as, relative_error}: every quantized tensor), bytes_before, bytes_after. It says nothing
-// of time, place, ranks or threads: the same job gives the same manifest.
+// channels, alpha and beta or null, alphas, betas, errors, s_min, s_max, not_scaled}), tensors
+// (list of {name, stored_as, relative_error}: every quantized tensor), bytes_before, bytes_after.
+// It says nothing of time, place, ranks or threads: the same job gives the same manifest.
 
 #include <cstdint>
 #include <filesystem>

@@ -61,12 +61,14 @@ RowProducer::RowProducer(const Context& context,
                          const Plan& plan,
                          const std::vector<ActivationFold>& folds,
                          TensorRanges ranges,
+                         const ColumnImportance& importance,
                          std::uint64_t buffer_bytes)
     : context_(context),
       checkpoint_(checkpoint),
       plan_(plan),
       folds_(folds),
       ranges_(std::move(ranges)),
+      importance_(importance),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
   for (const TensorWork& work : plan.tensors) {
@@ -306,7 +308,7 @@ void RowProducer::quantize(const TensorWork& work,
   if (!ranges_.weights.empty()) {
     codec.set_tensor_largest(ranges_.weights[index]);
   }
-  codec.encode(values, parts);
+  codec.encode(values, parts, folded_importance_);
   for (std::size_t part = 0; part < parts.size(); ++part) {
     if (work.parts[part].kind == PartKind::kShape && !parts[part].empty()) {
       write_shape(work, parts[part]);
@@ -341,6 +343,13 @@ void RowProducer::choose_factors(const TensorWork& work) {
   if (factors_of_ != work.tensor) {
     factors_of_ = work.tensor;
     factors_ = factors_of(plan_, folds_, work.tensor);
+    folded_importance_.clear();
+    if (work.is_quantized()) {
+      folded_importance_ = importance_.of(work.tensor);
+    }
+    for (std::size_t c = 0; !factors_.columns.empty() && c < folded_importance_.size(); ++c) {
+      folded_importance_[c] /= factors_.columns[c];
+    }
   }
 }
 

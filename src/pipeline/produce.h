@@ -16,6 +16,7 @@
 #include "pipeline/fold_table.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/weight_reader.h"
+#include "plan/column_importance.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -35,12 +36,13 @@ struct TensorRanges {
 class RowProducer {
  public:
   // buffer_bytes bounds what is held at a time (at least one row is). For measure() no ranges are
-  // needed.
+  // needed. `importance`: of the source's columns, for ScaleRule::kMse; may be empty.
   RowProducer(const Context& context,
               const Checkpoint& checkpoint,
               const Plan& plan,
               const std::vector<ActivationFold>& folds,
               TensorRanges ranges,
+              const ColumnImportance& importance,
               std::uint64_t buffer_bytes);
 
   // Produces one task and emits it in ascending order. For kQuantize, `errors` receives the error
@@ -81,7 +83,7 @@ class RowProducer {
              std::uint64_t first_row,
              ConstFloatMatrix values,
              std::span<std::byte> stored);
-  // Fills factors_ for the tensor that is worked on.
+  // Fills factors_ and folded_importance_ for the tensor that is worked on.
   void choose_factors(const TensorWork& work);
   // Scales rows of a matrix, the first of which is `first_row`, as the plan says.
   void fold(const TensorWork& work, std::uint64_t first_row, FloatMatrix values);
@@ -92,17 +94,19 @@ class RowProducer {
   const Plan& plan_;
   const std::vector<ActivationFold>& folds_;
   TensorRanges ranges_;
+  const ColumnImportance& importance_;
   std::uint64_t buffer_bytes_;
   WeightReader reader_;
   std::map<Scheme, SchemeCodec> codecs_;   // of what is quantized
   std::optional<std::size_t> factors_of_;  // the tensor that factors_ are for
   TensorFactors factors_;
-  std::vector<float> row_divisors_;  // of the rows that are worked on
-  std::vector<std::byte> stored_;    // as read, of what the reader does not hold
-  std::vector<float> values_;        // decoded and folded
-  std::vector<float> restored_;      // what the codes stand for
-  std::vector<std::byte> rounded_;   // Compat::kSeed: values on their way through BF16
-  std::vector<std::byte> encoded_;   // a norm's output bytes
+  std::vector<float> folded_importance_;  // of the columns as they are quantized
+  std::vector<float> row_divisors_;       // of the rows that are worked on
+  std::vector<std::byte> stored_;         // as read, of what the reader does not hold
+  std::vector<float> values_;             // decoded and folded
+  std::vector<float> restored_;           // what the codes stand for
+  std::vector<std::byte> rounded_;        // Compat::kSeed: values on their way through BF16
+  std::vector<std::byte> encoded_;        // a norm's output bytes
   std::vector<std::vector<std::byte>> encoded_parts_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 
 #include <fmt/format.h>
@@ -22,7 +21,7 @@
 #include "pipeline/load_statistics.h"
 #include "pipeline/measure.h"
 #include "pipeline/produce.h"
-#include "pipeline/search.h"
+#include "pipeline/settled_scales.h"
 #include "pipeline/summary.h"
 #include "pipeline/tied_embeddings.h"
 #include "pipeline/work_folder.h"
@@ -53,10 +52,11 @@ class Stopwatch {
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
+  const bool weighs = options.recipe.scale_rule == ScaleRule::kMse;
   const bool wants_maxima =
       options.recipe.kv_cache != KvCache::kNone ||
       (takes_input_scales(options.recipe) && options.recipe.input_scales != InputScales::kNone);
-  if (!options.statistics || !(searches_scales(options) || wants_maxima)) {
+  if (!options.statistics || !(searches_scales(options) || weighs || wants_maxima)) {
     return {};
   }
   PartitionOf partition;
@@ -65,28 +65,6 @@ Statistics statistics_for(const Team& team,
         partition_rule(choose_architecture(options.recipe.architecture, checkpoint.config_text()));
   });
   return load_statistics(team.world, *options.statistics, partition);
-}
-
-// Given, searched or neutral, as the options say.
-ScaleTable choose_scales(const Team& team,
-                         const Context& context,
-                         const Checkpoint& checkpoint,
-                         const Plan& plan,
-                         const Statistics& statistics,
-                         const JobOptions& options,
-                         JobJournal& journal) {
-  ScaleTable scales;
-  if (options.compat_scales) {
-    team.world.collectively([&] { scales = read_compat_scales(*options.compat_scales, plan); });
-    return scales;
-  }
-  if (options.scales) {
-    team.world.collectively([&] { scales = read_given_scales(*options.scales, plan); });
-    return scales;
-  }
-  return searches_scales(options)
-             ? search_scales(team, context, checkpoint, plan, statistics, journal)
-             : neutral_scales(plan);
 }
 
 // The leader's work folder, and how the job starts, on every rank.
@@ -132,31 +110,6 @@ JobJournal open_journal(const Team& team, const JobOptions& options, const Plan&
   return JobJournal(std::move(earlier), std::move(writer));
 }
 
-// The scales as they are chosen once and for all: those that an earlier run of the job stored, or
-// chosen and stored now.
-ScaleTable settle_scales(const Team& team,
-                         const JobOptions& options,
-                         const InputMaxima& inputs,
-                         const std::function<ScaleTable()>& choose) {
-  const std::filesystem::path file = WorkFolder::output_folder(options.out) / kScalesName;
-  std::vector<std::byte> stored(1);
-  team.world.collectively(
-      [&] { stored[0] = static_cast<std::byte>(std::filesystem::exists(file)); });
-  stored = team.world.broadcast(std::move(stored), 0);
-  ScaleTable scales;
-  if (stored[0] == std::byte{0}) {
-    scales = choose();
-    team.world.collectively([&] {
-      if (team.is_leader()) {
-        write_scales(file, scales, inputs);
-      }
-    });
-  } else {
-    team.world.collectively([&] { scales = read_scales(file); });
-  }
-  return scales;
-}
-
 // What the phases of a job work on.
 struct JobSubject {
   const Team& team;
@@ -180,14 +133,13 @@ std::string run_phases(const JobSubject& job,
   const Plan& plan = job.plan;
   const Stopwatch search;
   const InputMaxima inputs = input_maxima(plan, job.statistics);
-  const ScaleTable scales = settle_scales(team, job.options, inputs, [&] {
-    return choose_scales(
-        team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
-  });
+  const JobScales chosen = settle_scales(
+      team, job.context, job.checkpoint, plan, job.statistics, inputs, job.options, journal);
+  const ScaleTable& scales = chosen.scales;
   log_scales(job.log, plan, scales);
   if (!plan.search_tasks.empty()) {
     job.log.info(fmt::format("search: {} candidates for {} fold groups in {:.1f} s",
-                             plan.recipe.alphas.size(),
+                             tried_exponents(plan.recipe).size(),
                              std::ranges::count_if(plan.groups, &GroupPlan::searched),
                              search.seconds()));
   }
@@ -210,8 +162,16 @@ std::string run_phases(const JobSubject& job,
 
   const Stopwatch writing;
   const std::filesystem::path folder = WorkFolder::output_folder(job.options.out);
-  const WrittenShards shards = write_shards(
-      team, job.context, job.checkpoint, plan, folds, ranges, folder, job.buffer_bytes, journal);
+  const WrittenShards shards = write_shards(team,
+                                            job.context,
+                                            job.checkpoint,
+                                            plan,
+                                            folds,
+                                            ranges,
+                                            chosen.importance,
+                                            folder,
+                                            job.buffer_bytes,
+                                            journal);
   job.log.info(fmt::format("write: {} in {:.1f} s, {} of source",
                            format_size(plan.output_bytes),
                            writing.seconds(),

@@ -62,15 +62,20 @@ float input_scale(Scheme scheme, float largest) {
                                   : fp8_scale(largest, DType::kF32);
 }
 
-void SchemeCodec::encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts) {
+void SchemeCodec::encode(ConstFloatMatrix values,
+                         std::span<const std::span<std::byte>> parts,
+                         std::span<const float> importance) {
+  if (mx_.scale_rule != ScaleRule::kMse) {
+    importance = {};
+  }
   if (is_mx(scheme_)) {
-    mx_quantize(context_, mx_, values, as_codes(parts[0]), as_codes(parts[1]));
+    mx_quantize(context_, mx_, values, as_codes(parts[0]), as_codes(parts[1]), importance);
   } else if (scheme_ == Scheme::kNvfp4) {
-    encode_nvfp4(values, parts);
+    encode_nvfp4(values, parts, importance);
   } else if (is_fp8(scheme_)) {
     encode_fp8(values, parts);
   } else {
-    encode_integers(values, parts);
+    encode_integers(values, parts, importance);
   }
 }
 
@@ -103,9 +108,14 @@ void SchemeCodec::decode(std::span<const std::span<std::byte>> parts, FloatMatri
 }
 
 void SchemeCodec::encode_nvfp4(ConstFloatMatrix values,
-                               std::span<const std::span<std::byte>> parts) {
+                               std::span<const std::span<std::byte>> parts,
+                               std::span<const float> importance) {
   const GlobalScale global = nvfp4_global_scale(tensor_largest_, GlobalScaleUse::kDivides);
-  nvfp4_block_scales(context_, values, global, as_codes(parts[1]));
+  if (mx_.scale_rule == ScaleRule::kMse) {
+    nvfp4_search_scales(context_, values, global, importance, as_codes(parts[1]));
+  } else {
+    nvfp4_block_scales(context_, values, global, as_codes(parts[1]));
+  }
   nvfp4_quantize(context_, values, as_codes(parts[1]), global, as_codes(parts[0]));
   if (!parts[2].empty()) {
     std::memcpy(parts[2].data(), &global.value, sizeof global.value);
@@ -132,14 +142,19 @@ void SchemeCodec::encode_fp8(ConstFloatMatrix values, std::span<const std::span<
 }
 
 void SchemeCodec::encode_integers(ConstFloatMatrix values,
-                                  std::span<const std::span<std::byte>> parts) {
+                                  std::span<const std::span<std::byte>> parts,
+                                  std::span<const float> importance) {
   const IntSpec spec = int_spec_of(scheme_, values.cols);
   const std::size_t groups = values.cols / spec.group;
   scales_.resize(values.rows * groups);
   integers_.resize(values.rows * values.cols);
   zero_points_.resize(spec.is_symmetric ? 0 : scales_.size());
   const FloatMatrix scales{scales_.data(), values.rows, groups};
-  int_scales(context_, spec, values, 1.0F, scales, zero_points_);
+  if (mx_.scale_rule == ScaleRule::kMse) {
+    int_search_scales(context_, spec, values, importance, scales, zero_points_);
+  } else {
+    int_scales(context_, spec, values, 1.0F, scales, zero_points_);
+  }
   int_quantize(context_, spec, values, scales, zero_points_, integers_);
   if (layout_ == Layout::kQuark) {
     pack_turned(values.rows, values.cols, parts);

@@ -34,16 +34,23 @@ class SchemeCodec {
   // Quantizes rows of a weight into the bytes of its stored parts (stored_parts, in that order);
   // values.rows is a multiple of rows_together, but for the weight's last rows. A part that has one
   // row for all of them is empty but for the first. All parts are filled but kShape and
-  // kInputScale. values must be finite.
-  void encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  // kInputScale. values must be finite. With ScaleRule::kMse, `importance` weighs the errors of
+  // columns (values.cols of them, or none: all alike).
+  void encode(ConstFloatMatrix values,
+              std::span<const std::span<std::byte>> parts,
+              std::span<const float> importance = {});
 
   // What the codes just made stand for. Same shape and parts as encode.
   void decode(std::span<const std::span<std::byte>> parts, FloatMatrix values) const;
 
  private:
-  void encode_nvfp4(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  void encode_nvfp4(ConstFloatMatrix values,
+                    std::span<const std::span<std::byte>> parts,
+                    std::span<const float> importance);
   void encode_fp8(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
-  void encode_integers(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  void encode_integers(ConstFloatMatrix values,
+                       std::span<const std::span<std::byte>> parts,
+                       std::span<const float> importance);
   // From integers_, scales_ and zero_points_ of such a matrix, as compressed-tensors stores them…
   void pack_integers(std::size_t rows,
                      std::size_t cols,

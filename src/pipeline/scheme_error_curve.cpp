@@ -1,6 +1,7 @@
 #include "pipeline/scheme_error_curve.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "kernels/compare.h"
 #include "kernels/fp8.h"
@@ -45,7 +46,10 @@ void SchemeErrorCurve::add(ConstFloatMatrix values,
       block_amax(context_, scaled, {values.rows, values.cols}, FloatMatrix{&largest, 1, 1});
       codec_.set_tensor_largest(largest);
     }
-    codec_.encode(ConstFloatMatrix(scaled_.data(), values.rows, values.cols), parts);
+    folded_importance_.resize(s.size());
+    std::ranges::transform(importance, back_, folded_importance_.begin(), std::multiplies());
+    codec_.encode(
+        ConstFloatMatrix(scaled_.data(), values.rows, values.cols), parts, folded_importance_);
     codec_.decode(parts, scaled);
     scale_matrix(context_, scaled, {.columns = back_});
     scale_matrix(context_, scaled, {.columns = importance});

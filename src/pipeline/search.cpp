@@ -7,47 +7,63 @@
 #include <mutex>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
+#include "base/parallel.h"
 
 #include "kernels/mx.h"
+#include "pipeline/block_search.h"
+#include "pipeline/column_squares.h"
+#include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/scheme_error_curve.h"
 #include "pipeline/weight_reader.h"
+#include "quant/activation_noise.h"
 #include "quant/awq.h"
 
 namespace quantmill {
 namespace {
 
-constexpr float kSmallestMean = 1e-8F;                           // as awq_candidates
+constexpr float kSmallestMean = 1e-8F;                           // as channel_scales
 constexpr std::uint64_t kWorkElements = std::uint64_t{1} << 16;  // read and evaluated at a time
+
+// What the search knows before it begins.
+struct SearchInputs {
+  const Plan& plan;
+  const Statistics& statistics;
+  const ColumnImportance& importance;
+  std::vector<ScaleExponents> exponents;
+  bool counted = false;                             // counts_tokens
+  std::vector<std::vector<double>> column_squares;  // empty where neither a candidate nor the
+                                                    // objective needs it
+};
 
 // The candidates of each group, made when a task first needs them.
 class CandidateCache {
  public:
-  CandidateCache(const Plan& plan, const Statistics& statistics)
-      : plan_(plan),
-        statistics_(statistics),
-        made_(plan.groups.size()),
-        candidates_(plan.groups.size()) {}
+  explicit CandidateCache(const SearchInputs& inputs)
+      : inputs_(inputs), made_(inputs.plan.groups.size()), candidates_(inputs.plan.groups.size()) {}
 
-  // [number of alphas, channels], row-major. Thread-safe.
+  // [number of candidates, channels], row-major. Thread-safe.
   const std::vector<std::vector<float>>& of(std::size_t group) {
     std::call_once(made_[group], [&] {
-      const std::vector<double> absmean = pooled_absmean(plan_.architecture,
-                                                         plan_.architecture.fold_groups[group],
-                                                         statistics_,
-                                                         plan_.recipe.min_tokens);
-      candidates_[group] = awq_candidates(
-          absmean, plan_.recipe.alphas, plan_.recipe.fold_scales == FoldScales::kPow2);
+      const Plan& plan = inputs_.plan;
+      const FoldGroup& fold_group = plan.architecture.fold_groups[group];
+      const std::vector<double> absmean =
+          pooled_absmean(plan.architecture, fold_group, inputs_.statistics, plan.recipe.min_tokens);
+      std::vector<double> weight_rms;
+      if (!inputs_.column_squares.empty()) {
+        weight_rms = pooled_weight_rms(plan.architecture, fold_group, inputs_.column_squares);
+      }
+      for (const ScaleExponents exponents : inputs_.exponents) {
+        candidates_[group].push_back(channel_scales(
+            absmean, weight_rms, exponents, plan.recipe.fold_scales == FoldScales::kPow2));
+      }
     });
     return candidates_[group];
   }
 
  private:
-  const Plan& plan_;
-  const Statistics& statistics_;
+  const SearchInputs& inputs_;
   std::vector<std::once_flag> made_;
   std::vector<std::vector<std::vector<float>>> candidates_;
 };
@@ -57,14 +73,13 @@ class TaskEvaluator {
  public:
   TaskEvaluator(const Context& context,
                 const Checkpoint& checkpoint,
-                const Plan& plan,
-                const Statistics& statistics,
+                const SearchInputs& inputs,
                 CandidateCache& candidates)
       : context_(context),
-        plan_(plan),
-        statistics_(statistics),
+        plan_(inputs.plan),
+        inputs_(inputs),
         cache_(candidates),
-        reader_(context, checkpoint, plan.architecture) {}
+        reader_(context, checkpoint, plan_.architecture) {}
 
   void evaluate(const SearchTask& task, std::span<double> sums) {
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
@@ -78,7 +93,7 @@ class TaskEvaluator {
     while (row < task.end) {
       const std::uint64_t left = (task.end - row + task.step - 1) / task.step;
       const std::uint64_t rows = std::min(rows_read, left);
-      decode_rows(tensor, row, rows, task.step);
+      read_finite_rows(reader_, tensor, row, rows, task.step, values_);
       keep_columns(activation.columns, rows, tensor.in_features());
       add_error_curve(scheme, ConstFloatMatrix(values_.data(), rows, cols), sums);
       row += rows * task.step;
@@ -100,38 +115,22 @@ class TaskEvaluator {
 
   // Candidates and importance per column of the activation's readers.
   void expand(const Activation& activation, const std::vector<std::vector<float>>& candidates) {
-    const std::vector<double>& absmean = statistics_.at(activation.statistics).absmean;
+    const ImportanceTable& table = inputs_.importance.table();
+    const auto known = table.find(activation.name);
     const ColumnMap& columns = activation.columns;
-    importance_.clear();
-    for (std::size_t column = columns.start; column < columns.end(); ++column) {
-      importance_.push_back(std::max(static_cast<float>(absmean[column]), kSmallestMean));
+    if (known != table.end() && plan_.recipe.compat != Compat::kSeed) {
+      importance_ = known->second;
+    } else {
+      const std::vector<double>& absmean = inputs_.statistics.at(activation.statistics).absmean;
+      importance_.clear();
+      for (std::size_t column = columns.start; column < columns.end(); ++column) {
+        importance_.push_back(std::max(static_cast<float>(absmean[column]), kSmallestMean));
+      }
     }
     candidates_.clear();
     for (const std::vector<float>& candidate : candidates) {
-      for (std::size_t column = columns.start; column < columns.end(); ++column) {
-        candidates_.push_back(candidate[columns.channel_of(column)]);
-      }
-    }
-  }
-
-  void decode_rows(const ModelTensor& tensor,
-                   std::uint64_t first,
-                   std::uint64_t rows,
-                   std::uint64_t step) {
-    const std::uint64_t cols = tensor.in_features();
-    reader_.load(tensor, all_rows(tensor), first, rows, step);
-    values_.resize(rows * cols);
-    const auto bad = reader_.decode(0, FloatMatrix{values_.data(), rows, cols});
-    if (bad) {
-      throw Error(
-          ErrorCode::kInput,
-          fmt::format(
-              "tensor {}: row {}, column {} is {}; a damaged weight can't be quantized. Fetch the "
-              "checkpoint again, or leave the tensor as it is with --keep",
-              tensor.name,
-              first + bad->row * step,
-              bad->col,
-              values_[bad->row * cols + bad->col]));
+      const std::vector<float> spread = spread_channels(columns, candidate);
+      candidates_.insert(candidates_.end(), spread.begin(), spread.end());
     }
   }
 
@@ -145,7 +144,7 @@ class TaskEvaluator {
 
   const Context& context_;
   const Plan& plan_;
-  const Statistics& statistics_;
+  const SearchInputs& inputs_;
   CandidateCache& cache_;
   std::vector<float> candidates_;
   std::vector<float> importance_;
@@ -183,12 +182,136 @@ std::optional<std::size_t> least(std::span<const double> errors) {
   return best;
 }
 
-// Rank 0's s on every rank: the C library of another machine could differ in the last bit.
-void broadcast_scales(const Team& team, std::vector<float>& s) {
-  std::vector<std::byte> bytes(s.size() * sizeof(float));
-  std::memcpy(bytes.data(), s.data(), bytes.size());
+// Rank 0's values on every rank: the C library of another machine could differ in the last bit.
+template <typename Value>
+void broadcast_values(const Team& team, std::vector<Value>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(Value));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
   bytes = team.world.broadcast(std::move(bytes), 0);
-  std::memcpy(s.data(), bytes.data(), bytes.size());
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+}
+
+// Objective::kW4A4: adds what rounding a group's activations costs, for each candidate.
+void add_activation_errors(const Context& context,
+                           const SearchInputs& inputs,
+                           const FoldGroup& group,
+                           const std::vector<std::vector<float>>& candidates,
+                           std::span<double> errors) {
+  for (const std::size_t index : group.activations) {
+    const Activation& activation = inputs.plan.architecture.activations[index];
+    const ColumnMap& columns = activation.columns;
+    if (inputs.column_squares[index].empty()) {
+      continue;
+    }
+    const InputStatistics& input = inputs.statistics.at(activation.statistics);
+    const auto part = [&](const std::vector<double>& values) {
+      return values.empty() ? std::span<const double>()
+                            : std::span(values).subspan(columns.start, columns.num_columns());
+    };
+    ActivationNoise noise(context, part(input.absmean), part(input.sqmean));
+    const double tokens = inputs.counted ? static_cast<double>(input.count) : 1;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const std::vector<double> noises =
+          noise.block_errors(spread_channels(columns, candidates[i]), inputs.column_squares[index]);
+      errors[i] += tokens * std::accumulate(noises.begin(), noises.end(), 0.0);
+    }
+  }
+}
+
+// Every group's error with each of its candidates, row-major.
+std::vector<double> activation_errors(const Team& team,
+                                      const Context& context,
+                                      const SearchInputs& inputs,
+                                      CandidateCache& candidates) {
+  const std::size_t num_candidates = inputs.exponents.size();
+  std::vector<double> errors(inputs.plan.groups.size() * num_candidates, 0.0);
+  team.world.collectively([&] {
+    run_indexed(team.is_leader() ? team.num_threads : 1,
+                team.is_leader() ? inputs.plan.groups.size() : 0,
+                [&](std::size_t group, int /*worker*/) {
+                  if (inputs.plan.groups[group].searched) {
+                    add_activation_errors(
+                        context,
+                        inputs,
+                        inputs.plan.architecture.fold_groups[group],
+                        candidates.of(group),
+                        std::span(errors).subspan(group * num_candidates, num_candidates));
+                  }
+                });
+  });
+  broadcast_values(team, errors);
+  return errors;
+}
+
+// The error of every search task with each of its group's candidates, row-major, on every rank.
+std::vector<double> weight_errors(const Team& team,
+                                  const Context& context,
+                                  const Checkpoint& checkpoint,
+                                  const SearchInputs& inputs,
+                                  CandidateCache& candidates,
+                                  JobJournal& journal) {
+  const Plan& plan = inputs.plan;
+  const std::size_t num_candidates = inputs.exponents.size();
+  std::vector<double> sums(plan.search_tasks.size() * num_candidates, 0.0);
+  const auto part = [&](std::size_t task) {
+    return std::span(sums).subspan(task * num_candidates, num_candidates);
+  };
+  std::vector<TaskEvaluator> workers;
+  for (int worker = 0; worker < team.num_threads; ++worker) {
+    workers.emplace_back(context, checkpoint, inputs, candidates);
+  }
+  if (team.is_leader()) {  // one rank brings in what earlier runs found
+    for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
+      if (const auto earlier = journal.find(JournalPhase::kSearch, task)) {
+        check_invariant(earlier->size() == num_candidates, "a journal of another search");
+        std::ranges::copy(*earlier, part(task).begin());
+      }
+    }
+  }
+  run_tasks(
+      team,
+      {"search",
+       own_tasks(team, plan, journal),
+       [&](std::size_t task) {
+         const SearchTask& search = plan.search_tasks[task];
+         const ModelTensor& tensor = plan.architecture.tensors[search.tensor];
+         return search.cost / tensor.in_features() *
+                WeightReader::loaded_row_bytes(plan.architecture.weights[tensor.stored],
+                                               tensor.in_features());
+       }},
+      [&](std::size_t task, int worker) {
+        workers[static_cast<std::size_t>(worker)].evaluate(plan.search_tasks[task], part(task));
+        journal.add(JournalPhase::kSearch, task, part(task));
+      },
+      [&] { journal.flush(); });
+  team.world.sum_disjoint(sums);
+  return sums;
+}
+
+void choose_candidate(const Team& team,
+                      const SearchInputs& inputs,
+                      const std::vector<std::vector<float>>& candidates,
+                      std::span<const double> errors,
+                      GroupScales& scales) {
+  for (const ScaleExponents exponents : inputs.exponents) {
+    scales.alphas.push_back(exponents.alpha);
+    scales.betas.push_back(exponents.beta);
+  }
+  scales.errors.assign(errors.begin(), errors.end());
+  const auto best = least(scales.errors);
+  if (!best) {
+    scales.reason = "the error of every candidate is beyond the range of double";
+    return;
+  }
+  scales.alpha = scales.alphas[*best];
+  scales.beta = scales.betas[*best];
+  scales.s = candidates[*best];
+  broadcast_values(team, scales.s);
+}
+
+bool needs_column_squares(const Recipe& recipe, std::span<const ScaleExponents> exponents) {
+  return recipe.objective == Objective::kW4A4 ||
+         std::ranges::any_of(exponents, [](ScaleExponents tried) { return tried.beta != 0; });
 }
 
 }  // namespace
@@ -209,62 +332,39 @@ ScaleTable search_scales(const Team& team,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
                          const Statistics& statistics,
+                         const ColumnImportance& importance,
                          JobJournal& journal) {
-  const std::size_t num_alphas = plan.recipe.alphas.size();
-  std::vector<double> sums(plan.search_tasks.size() * num_alphas, 0.0);
-  CandidateCache candidates(plan, statistics);
-  std::vector<TaskEvaluator> workers;
-  for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan, statistics, candidates);
+  if (plan.recipe.scaling == Scaling::kBlockGrid) {
+    return search_blocks(team, context, checkpoint, plan, statistics, importance, journal);
   }
-  if (team.is_leader()) {  // one rank brings in what earlier runs found
-    for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
-      if (const auto earlier = journal.find(JournalPhase::kSearch, task)) {
-        check_invariant(earlier->size() == num_alphas, "a journal of another search");
-        std::ranges::copy(*earlier, sums.begin() + static_cast<std::ptrdiff_t>(task * num_alphas));
-      }
-    }
+  SearchInputs inputs{
+      plan, statistics, importance, tried_exponents(plan.recipe), counts_tokens(statistics), {}};
+  if (needs_column_squares(plan.recipe, inputs.exponents)) {
+    inputs.column_squares = measure_column_squares(team, context, checkpoint, plan);
   }
-  run_tasks(
-      team,
-      {"search",
-       own_tasks(team, plan, journal),
-       [&](std::size_t task) {
-         const SearchTask& search = plan.search_tasks[task];
-         const ModelTensor& tensor = plan.architecture.tensors[search.tensor];
-         return search.cost / tensor.in_features() *
-                WeightReader::loaded_row_bytes(plan.architecture.weights[tensor.stored],
-                                               tensor.in_features());
-       }},
-      [&](std::size_t task, int worker) {
-        const auto own_sums = std::span(sums).subspan(task * num_alphas, num_alphas);
-        workers[static_cast<std::size_t>(worker)].evaluate(plan.search_tasks[task], own_sums);
-        journal.add(JournalPhase::kSearch, task, own_sums);
-      },
-      [&] { journal.flush(); });
-  team.world.sum_disjoint(sums);
-  ScaleTable table = neutral_scales(plan);
+  CandidateCache candidates(inputs);
+  const std::vector<double> sums =
+      weight_errors(team, context, checkpoint, inputs, candidates, journal);
+  const std::size_t num_candidates = inputs.exponents.size();
+  std::vector<double> errors(plan.groups.size() * num_candidates, 0.0);
+  if (plan.recipe.objective == Objective::kW4A4) {
+    errors = activation_errors(team, context, inputs, candidates);
+  }
   for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
-    GroupScales& scales = table[plan.architecture.fold_groups[plan.search_tasks[task].group].name];
-    scales.errors.resize(num_alphas, 0.0);
-    for (std::size_t alpha = 0; alpha < num_alphas; ++alpha) {
-      scales.errors[alpha] += sums[task * num_alphas + alpha];
+    const std::size_t group = plan.search_tasks[task].group;
+    for (std::size_t i = 0; i < num_candidates; ++i) {
+      errors[group * num_candidates + i] += sums[task * num_candidates + i];
     }
   }
+  ScaleTable table = neutral_scales(plan);
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
-    if (!plan.groups[group].searched) {
-      continue;
+    if (plan.groups[group].searched) {
+      choose_candidate(team,
+                       inputs,
+                       candidates.of(group),
+                       std::span(errors).subspan(group * num_candidates, num_candidates),
+                       table[plan.architecture.fold_groups[group].name]);
     }
-    GroupScales& scales = table[plan.architecture.fold_groups[group].name];
-    scales.alphas = plan.recipe.alphas;
-    const auto best = least(scales.errors);
-    if (!best) {
-      scales.reason = "the error of every candidate is beyond the range of double";
-      continue;
-    }
-    scales.alpha = scales.alphas[*best];
-    scales.s = candidates.of(group)[*best];
-    broadcast_scales(team, scales.s);
   }
   return table;
 }

@@ -13,20 +13,24 @@ namespace {
 
 constexpr std::size_t kWorstTensors = 5;
 
-// The searched groups' error with the chosen scales, against alpha 0, which is no scaling. Empty if
-// that was not tried.
+// The searched groups' error with the chosen scales, against alpha and beta 0, which is no scaling.
+// Empty if that was not tried.
 std::string describe_gain(const ScaleTable& scales) {
   double chosen = 0;
   double unscaled = 0;
   std::size_t groups = 0;
   for (const auto& [name, group] : scales) {
-    const auto neutral = std::ranges::find(group.alphas, 0.0);
-    if (!group.reason.empty() || neutral == group.alphas.end()) {
+    std::size_t neutral = 0;
+    while (neutral < group.alphas.size() &&
+           (group.alphas[neutral] != 0 || group.betas[neutral] != 0)) {
+      ++neutral;
+    }
+    if (!group.reason.empty() || neutral == group.alphas.size()) {
       continue;
     }
     ++groups;
     chosen += *std::ranges::min_element(group.errors);
-    unscaled += group.errors[static_cast<std::size_t>(neutral - group.alphas.begin())];
+    unscaled += group.errors[neutral];
   }
   if (groups == 0 || unscaled == 0) {
     return "";

@@ -22,6 +22,7 @@
 #include "pipeline/measure.h"
 #include "pipeline/produce.h"
 #include "plan/plan.h"
+#include "plan/recipe_json.h"
 
 namespace quantmill {
 namespace {
@@ -153,6 +154,7 @@ void verify_bytes(const Context& context,
                   const Plan& plan,
                   const std::vector<ActivationFold>& folds,
                   const TensorRanges& ranges,
+                  const ColumnImportance& importance,
                   VerifyReport& report) {
   Findings findings;
   std::vector<File> files;
@@ -170,7 +172,7 @@ void verify_bytes(const Context& context,
   }
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < options.num_threads; ++worker) {
-    workers.emplace_back(context, source, plan, folds, ranges, kBufferBytes);
+    workers.emplace_back(context, source, plan, folds, ranges, importance, kBufferBytes);
   }
   run_indexed(options.num_threads, plan.write_tasks.size(), [&](std::size_t index, int worker) {
     const WriteTask& task = plan.write_tasks[index];
@@ -258,7 +260,8 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
   const TensorRanges ranges = {
       measure_weights(context, source, plan, folds, kBufferBytes, options.num_threads),
       largest_inputs(plan, folds, read_input_maxima(options.out / kScalesName))};
-  verify_bytes(context, options, source, plan, folds, ranges, report);
+  const ColumnImportance importance(plan.architecture, read_importance(options.out / kScalesName));
+  verify_bytes(context, options, source, plan, folds, ranges, importance, report);
   if (options.function) {
     verify_function(context, options, source, plan, scales, folds, report);
   }

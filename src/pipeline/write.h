@@ -12,6 +12,7 @@
 #include "pipeline/manifest.h"
 #include "pipeline/produce.h"
 #include "pipeline/team.h"
+#include "plan/column_importance.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -34,6 +35,7 @@ WrittenShards write_shards(const Team& team,
                            const Plan& plan,
                            const std::vector<ActivationFold>& folds,
                            const TensorRanges& ranges,
+                           const ColumnImportance& importance,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
                            JobJournal& journal);

@@ -52,6 +52,11 @@ JsonValue tensor_spec(bool is_dynamic, std::string_view scale_mode, bool with_ze
   return spec;
 }
 
+// Quark has no word for scales that were searched, and readers take the bytes as they are.
+std::string_view scale_mode(ScaleRule rule) {
+  return scale_rule_name(rule == ScaleRule::kMse ? ScaleRule::kEven : rule);
+}
+
 // Activations are quantized while serving, by the servers' own rule, which is "even".
 // Of the schemes mxfp4 and mxfp6, whose names in Quark are those of their elements.
 JsonValue mx_spec(Scheme scheme, bool is_dynamic, std::string_view scale_mode) {
@@ -149,8 +154,7 @@ QuarkSpecs quark_specs(Scheme scheme, const Recipe& recipe) {
     case Scheme::kMxfp4:
     case Scheme::kMxfp6E2m3:
     case Scheme::kMxfp6E3m2:
-      return {mx_spec(scheme, false, scale_rule_name(recipe.scale_rule)),
-              mx_spec(scheme, true, "even")};
+      return {mx_spec(scheme, false, scale_mode(recipe.scale_rule)), mx_spec(scheme, true, "even")};
     case Scheme::kMxfp8:
     case Scheme::kNvfp4:
     case Scheme::kInt8:

@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/byte_size.h"
 #include "base/error.h"
-#include "plan/json_text.h"
 
 namespace quantmill {
 
@@ -24,8 +22,14 @@ namespace {
 template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
 
-constexpr Names<Scaling, 2> kScalings{{{Scaling::kNone, "none"}, {Scaling::kAwqGrid, "awq-grid"}}};
-constexpr Names<ScaleRule, 4> kScaleRules{{{ScaleRule::kEven, "even"},
+constexpr Names<Scaling, 4> kScalings{{{Scaling::kNone, "none"},
+                                       {Scaling::kAwqGrid, "awq-grid"},
+                                       {Scaling::kBalance, "balance"},
+                                       {Scaling::kBlockGrid, "block-grid"}}};
+constexpr Names<Objective, 2> kObjectives{
+    {{Objective::kW4A16, "w4a16"}, {Objective::kW4A4, "w4a4"}}};
+constexpr Names<ScaleRule, 5> kScaleRules{{{ScaleRule::kEven, "even"},
+                                           {ScaleRule::kMse, "mse"},
                                            {ScaleRule::kFloor, "floor"},
                                            {ScaleRule::kRceil, "rceil"},
                                            {ScaleRule::kCeil, "ceil"}}};
@@ -35,25 +39,6 @@ constexpr Names<InputScales, 3> kInputScales{
     {{InputScales::kAuto, "auto"}, {InputScales::kStatic, "static"}, {InputScales::kNone, "none"}}};
 constexpr Names<KvCache, 2> kKvCaches{{{KvCache::kNone, "none"}, {KvCache::kFp8, "fp8"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
-
-constexpr std::string_view kKeep = "keep";  // in place of a scheme
-constexpr std::array<std::string_view, 17> kKeys{"scheme",
-                                                 "schemes",
-                                                 "layout",
-                                                 "scaling",
-                                                 "alphas",
-                                                 "scale_rule",
-                                                 "fold_scales",
-                                                 "input_scales",
-                                                 "kv_cache",
-                                                 "min_tokens",
-                                                 "keep",
-                                                 "include",
-                                                 "compat",
-                                                 "architecture",
-                                                 "allow_unknown",
-                                                 "untie",
-                                                 "max_shard_size"};
 
 template <typename Value, std::size_t kCount>
 std::string_view name_of(const Names<Value, kCount>& names, Value value) {
@@ -80,127 +65,24 @@ Value value_of(const Names<Value, kCount>& names,
       "{}: there is no \"{}\"; choose one of {}", option, wanted, fmt::join(known, ", ")));
 }
 
-const std::string& text_of(const JsonValue& value, const std::string& key) {
-  if (value.kind != JsonValue::Kind::kString) {
-    fail(fmt::format("{} must be text, found {}", key, describe_json(value)));
-  }
-  return value.text;
-}
-
-const std::vector<JsonValue>& list_of(const JsonValue& value, const std::string& key) {
-  if (value.kind != JsonValue::Kind::kArray) {
-    fail(fmt::format("{} must be a list, found {}", key, describe_json(value)));
-  }
-  return value.items;
-}
-
-std::vector<double> alphas_of(const JsonValue& value, const std::string& key) {
-  std::vector<double> alphas;
-  for (const JsonValue& item : list_of(value, key)) {
-    const std::optional<double> alpha = item.as_double();
-    if (!alpha) {
-      fail(fmt::format("{} must hold numbers, found {}", key, describe_json(item)));
+// That the recipe may give to some tensor.
+std::vector<Scheme> schemes_of(const Recipe& recipe) {
+  std::vector<Scheme> schemes = {recipe.scheme};
+  for (const SchemeRule& rule : recipe.schemes) {
+    if (rule.scheme) {
+      schemes.push_back(*rule.scheme);
     }
-    alphas.push_back(*alpha);
   }
-  return alphas;
+  return schemes;
 }
 
-std::vector<std::string> texts_of(const JsonValue& value, const std::string& key) {
-  std::vector<std::string> texts;
-  for (const JsonValue& item : list_of(value, key)) {
-    texts.push_back(text_of(item, key));
+void check_exponents(std::string_view key, const std::vector<double>& exponents) {
+  if (exponents.empty()) {
+    fail(fmt::format("{}: at least one is wanted; scaling \"none\" switches the search off", key));
   }
-  return texts;
-}
-
-SchemeRule rule_of(std::string pattern, const std::string& scheme) {
-  SchemeRule rule{std::move(pattern), std::nullopt};
-  if (scheme != kKeep) {
-    rule.scheme = scheme_from_name(scheme);
-  }
-  return rule;
-}
-
-std::vector<SchemeRule> rules_of(const JsonValue& value, const std::string& key) {
-  std::vector<SchemeRule> rules;
-  for (const JsonValue& item : list_of(value, key)) {
-    const JsonValue* const pattern = item.find("match");
-    const JsonValue* const scheme = item.find("scheme");
-    if (item.keys.size() != 2 || pattern == nullptr || scheme == nullptr) {
-      fail(fmt::format("{} must hold objects with \"match\" and \"scheme\", found {}",
-                       key,
-                       describe_json(item)));
-    }
-    rules.push_back(rule_of(text_of(*pattern, "match"), text_of(*scheme, "scheme")));
-  }
-  return rules;
-}
-
-std::uint64_t size_of(const JsonValue& value, const std::string& key) {
-  if (value.kind == JsonValue::Kind::kString) {
-    return parse_size(value.text);
-  }
-  const std::optional<std::uint64_t> bytes = value.as_unsigned();
-  if (!bytes) {
-    fail(fmt::format(
-        "{} must be a number of bytes or text like \"4G\", found {}", key, describe_json(value)));
-  }
-  return *bytes;
-}
-
-void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
-  if (key == "scheme") {
-    recipe.scheme = scheme_from_name(text_of(value, key));
-  } else if (key == "schemes") {
-    recipe.schemes = rules_of(value, key);
-  } else if (key == "layout") {
-    recipe.layout = layout_from_name(text_of(value, key));
-  } else if (key == "scaling") {
-    recipe.scaling = scaling_from_name(text_of(value, key));
-  } else if (key == "alphas") {
-    recipe.alphas = alphas_of(value, key);
-  } else if (key == "scale_rule") {
-    recipe.scale_rule = scale_rule_from_name(text_of(value, key));
-  } else if (key == "fold_scales") {
-    recipe.fold_scales = fold_scales_from_name(text_of(value, key));
-  } else if (key == "input_scales") {
-    recipe.input_scales = input_scales_from_name(text_of(value, key));
-  } else if (key == "kv_cache") {
-    recipe.kv_cache = kv_cache_from_name(text_of(value, key));
-  } else if (key == "min_tokens") {
-    const std::optional<std::uint64_t> tokens = value.as_unsigned();
-    if (!tokens) {
-      fail(fmt::format("{} must be a number of tokens, found {}", key, describe_json(value)));
-    }
-    recipe.min_tokens = *tokens;
-  } else if (key == "keep") {
-    recipe.keep = texts_of(value, key);
-  } else if (key == "include") {
-    recipe.include = texts_of(value, key);
-  } else if (key == "compat") {
-    recipe.compat = compat_from_name(text_of(value, key));
-  } else if (key == "architecture") {
-    recipe.architecture = text_of(value, key);
-  } else if (key == "allow_unknown" || key == "untie") {
-    if (value.kind != JsonValue::Kind::kBoolean) {
-      fail(fmt::format("{} must be true or false, found {}", key, describe_json(value)));
-    }
-    (key == "untie" ? recipe.untie : recipe.allow_unknown) = value.text == "true";
-  } else if (key == "max_shard_size") {
-    recipe.max_shard_bytes = size_of(value, key);
-  } else {
-    fail(fmt::format("unknown key \"{}\"; known are {}", key, fmt::join(kKeys, ", ")));
-  }
-}
-
-void check_alphas(const std::vector<double>& alphas) {
-  if (alphas.empty()) {
-    fail("alphas: at least one is wanted; scaling \"none\" switches the search off");
-  }
-  for (const double alpha : alphas) {
-    if (!(alpha >= 0 && alpha <= 1)) {
-      fail(fmt::format("alphas: {} is outside 0 to 1", alpha));
+  for (const double exponent : exponents) {
+    if (!(exponent >= 0 && exponent <= 1)) {
+      fail(fmt::format("{}: {} is outside 0 to 1", key, exponent));
     }
   }
 }
@@ -223,6 +105,12 @@ void check_seed(const Recipe& recipe) {
   if (recipe.alphas != fixed.alphas) {
     refuse("alphas", fmt::format("{}", fmt::join(recipe.alphas, ",")));
   }
+  if (recipe.betas != fixed.betas) {
+    refuse("betas", fmt::format("{}", fmt::join(recipe.betas, ",")));
+  }
+  if (recipe.objective != Objective::kW4A16) {
+    refuse("objective", std::string(objective_name(recipe.objective)));
+  }
   if (recipe.fold_scales != fixed.fold_scales) {
     refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
   }
@@ -239,33 +127,22 @@ void check_seed(const Recipe& recipe) {
 
 }  // namespace
 
-void apply_recipe_json(const std::string& json, Recipe& recipe) {
-  const JsonValue root = parse_json(json, "recipe", ErrorCode::kUsage);
-  if (root.kind != JsonValue::Kind::kObject) {
-    fail(fmt::format("recipe: an object is wanted, found {}", describe_json(root)));
+std::vector<ScaleExponents> tried_exponents(const Recipe& recipe) {
+  std::vector<ScaleExponents> tried;
+  if (recipe.scaling == Scaling::kBalance) {
+    return {{0, 0}, {0.5, 0.5}};
   }
-  Recipe changed = recipe;
-  with_context("recipe", [&] {
-    for (std::size_t i = 0; i < root.keys.size(); ++i) {
-      apply_key(root.keys[i], root.items[i], changed);
+  const std::vector<double> quarters{0, 0.25, 0.5, 0.75, 1};
+  const bool by_blocks = recipe.scaling == Scaling::kBlockGrid;
+  for (const double alpha : by_blocks ? quarters : recipe.alphas) {
+    for (const double beta : by_blocks ? quarters : recipe.betas) {
+      tried.push_back({alpha, beta});
     }
-  });
-  if (root.find("scheme") != nullptr && root.find("layout") == nullptr) {
-    changed.layout = default_layout(changed.scheme);
   }
-  recipe = std::move(changed);
-}
-
-SchemeRule parse_scheme_rule(const std::string& text) {
-  const std::size_t equals = text.rfind('=');
-  if (equals == std::string::npos || equals == 0) {
-    fail(
-        fmt::format("--scheme-for {}: PATTERN=SCHEME is wanted, such as "
-                    "'*.self_attn.*=fp8-channel', or PATTERN={}",
-                    text,
-                    kKeep));
+  if (std::ranges::find(tried, ScaleExponents{}) == tried.end()) {
+    tried.insert(tried.begin(), ScaleExponents{});
   }
-  return rule_of(text.substr(0, equals), text.substr(equals + 1));
+  return tried;
 }
 
 Scheme searched_scheme(Scheme scheme) {
@@ -273,10 +150,7 @@ Scheme searched_scheme(Scheme scheme) {
 }
 
 bool takes_input_scales(const Recipe& recipe) {
-  return may_have_input_scale(recipe.scheme) ||
-         std::ranges::any_of(recipe.schemes, [](const SchemeRule& rule) {
-           return rule.scheme && may_have_input_scale(*rule.scheme);
-         });
+  return std::ranges::any_of(schemes_of(recipe), may_have_input_scale);
 }
 
 void check_recipe(const Recipe& recipe) {
@@ -288,16 +162,16 @@ void check_recipe(const Recipe& recipe) {
     if (is_floating_point(*rule.scheme) || is_floating_point(recipe.scheme)) {
       fail(
           fmt::format("scheme for {}: {} and {} can't be mixed; to leave tensors as they are, "
-                      "write \"{}\" in place of a scheme",
+                      "write \"keep\" in place of a scheme",
                       rule.pattern,
                       scheme_name(recipe.scheme),
-                      scheme_name(*rule.scheme),
-                      kKeep));
+                      scheme_name(*rule.scheme)));
     }
     with_context(fmt::format("scheme for {}", rule.pattern),
                  [&] { check_layout(*rule.scheme, recipe.layout); });
   }
-  check_alphas(recipe.alphas);
+  check_exponents("alphas", recipe.alphas);
+  check_exponents("betas", recipe.betas);
   if (recipe.input_scales == InputScales::kStatic && !takes_input_scales(recipe)) {
     fail(
         fmt::format("scheme \"{}\" stores no scales of activations, so input_scales can't be "
@@ -312,58 +186,31 @@ void check_recipe(const Recipe& recipe) {
                     layout_name(recipe.layout),
                     kv_cache_name(recipe.kv_cache)));
   }
+  for (const Scheme scheme : schemes_of(recipe)) {
+    if (recipe.objective == Objective::kW4A4 && searched_scheme(scheme) != Scheme::kMxfp4) {
+      fail(
+          fmt::format("objective \"w4a4\" is of activations in MXFP4; with scheme \"{}\" choose "
+                      "\"w4a16\"",
+                      scheme_name(scheme)));
+    }
+    if (recipe.scaling == Scaling::kBlockGrid && !is_mx(searched_scheme(scheme))) {
+      fail(
+          fmt::format("scaling \"block-grid\" goes by the blocks of MX schemes; with scheme "
+                      "\"{}\" choose \"awq-grid\"",
+                      scheme_name(scheme)));
+    }
+  }
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
   }
 }
 
-namespace {
-
-JsonValue rules_json(const std::vector<SchemeRule>& rules) {
-  JsonValue list;
-  list.kind = JsonValue::Kind::kArray;
-  for (const SchemeRule& rule : rules) {
-    JsonValue item = JsonValue::object();
-    item.set("match", JsonValue::string(rule.pattern));
-    item.set("scheme",
-             JsonValue::string(std::string(rule.scheme ? scheme_name(*rule.scheme) : kKeep)));
-    list.items.push_back(std::move(item));
-  }
-  return list;
-}
-
-}  // namespace
-
-std::string to_json(const Recipe& recipe) {
-  const auto named = [](std::string_view name) { return JsonValue::string(std::string(name)); };
-  JsonValue alphas;
-  alphas.kind = JsonValue::Kind::kArray;
-  for (const double alpha : recipe.alphas) {
-    alphas.items.push_back(JsonValue::number(alpha));
-  }
-  JsonValue root = JsonValue::object();
-  root.set("scheme", named(scheme_name(recipe.scheme)));
-  root.set("schemes", rules_json(recipe.schemes));
-  root.set("layout", named(layout_name(recipe.layout)));
-  root.set("scaling", named(scaling_name(recipe.scaling)));
-  root.set("alphas", std::move(alphas));
-  root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
-  root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
-  root.set("input_scales", named(input_scales_name(recipe.input_scales)));
-  root.set("kv_cache", named(kv_cache_name(recipe.kv_cache)));
-  root.set("min_tokens", JsonValue::number(recipe.min_tokens));
-  root.set("keep", JsonValue::array(recipe.keep));
-  root.set("include", JsonValue::array(recipe.include));
-  root.set("compat", named(compat_name(recipe.compat)));
-  root.set("architecture", JsonValue::string(recipe.architecture));
-  root.set("allow_unknown", JsonValue::boolean(recipe.allow_unknown));
-  root.set("untie", JsonValue::boolean(recipe.untie));
-  root.set("max_shard_size", JsonValue::number(recipe.max_shard_bytes));
-  return print_json(root);
-}
-
 std::string_view scaling_name(Scaling scaling) {
   return name_of(kScalings, scaling);
+}
+
+std::string_view objective_name(Objective objective) {
+  return name_of(kObjectives, objective);
 }
 
 std::string_view scale_rule_name(ScaleRule rule) {
@@ -388,6 +235,10 @@ std::string_view compat_name(Compat compat) {
 
 Scaling scaling_from_name(std::string_view name) {
   return value_of(kScalings, "scaling", name);
+}
+
+Objective objective_from_name(std::string_view name) {
+  return value_of(kObjectives, "objective", name);
 }
 
 ScaleRule scale_rule_from_name(std::string_view name) {

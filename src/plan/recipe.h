@@ -11,10 +11,13 @@
 
 #include "kernels/mx.h"
 #include "plan/scheme.h"
+#include "quant/awq.h"
 
 namespace quantmill {
 
-enum class Scaling { kNone, kAwqGrid };
+enum class Scaling { kNone, kAwqGrid, kBalance, kBlockGrid };
+// What is rounded while serving: weights alone, or activations (to MXFP4) too.
+enum class Objective { kW4A16, kW4A4 };
 enum class FoldScales { kExact, kPow2, kOff };
 enum class Compat { kNone, kSeed };
 
@@ -44,6 +47,8 @@ struct Recipe {
   Layout layout = Layout::kQuark;
   Scaling scaling = Scaling::kAwqGrid;
   std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
+  std::vector<double> betas = {0};
+  Objective objective = Objective::kW4A16;
   ScaleRule scale_rule = ScaleRule::kEven;
   FoldScales fold_scales = FoldScales::kExact;
   InputScales input_scales = InputScales::kAuto;
@@ -58,15 +63,11 @@ struct Recipe {
   std::uint64_t max_shard_bytes = 0;  // 0: the source's shards
 };
 
-// Applies the JSON text of a recipe file to `recipe`. Keys: scheme, schemes (list of {"match":
-// pattern, "scheme": name or "keep"}), layout, scaling, alphas, scale_rule, fold_scales,
-// input_scales, kv_cache, min_tokens, keep, include, compat, architecture, allow_unknown, untie,
-// max_shard_size (number of bytes or text like "4G"). A scheme without a layout takes its own
-// default layout. Errors, kUsage: not JSON, unknown key or value (with those that exist).
-void apply_recipe_json(const std::string& json, Recipe& recipe);
-
-// "PATTERN=SCHEME", as --scheme-for has it. kUsage.
-SchemeRule parse_scheme_rule(const std::string& text);
+// What scaling tries, in order: alphas by betas with awq-grid, 1/2, 1/2 with balance, and quarters
+// by quarters from 0 to 1 with block-grid. 0, 0 comes
+// first if it is not among them, so that scaling is never worse than none by its own objective;
+// with Compat::kSeed only the script's.
+std::vector<ScaleExponents> tried_exponents(const Recipe& recipe);
 
 // What the search measures errors in: the scheme, or mxfp4 where folding is all.
 Scheme searched_scheme(Scheme scheme);
@@ -75,24 +76,22 @@ Scheme searched_scheme(Scheme scheme);
 bool takes_input_scales(const Recipe& recipe);
 
 // What can't go together (kUsage): a layout that does not take every scheme, rules where nothing is
-// quantized, compat seed with
-// anything but mxfp4 in layout quark or what it folds in layout plain, alphas empty or outside
-// 0..1, compat seed with anything it fixes (scale_rule other than floor is overridden aloud by the
-// caller, not here).
+// quantized, alphas or betas empty or outside 0..1, objective w4a4 with a scheme that is not mxfp4,
+// block-grid with one that is not MX, compat seed with anything but mxfp4 in layout quark or what
+// it folds in layout plain, compat seed with anything it fixes (scale_rule other than floor is
+// overridden aloud by the caller, not here).
 void check_recipe(const Recipe& recipe);
-
-// The effective recipe as JSON text, keys in a fixed order: recorded in manifests, reproduces the
-// job.
-std::string to_json(const Recipe& recipe);
 
 // Names as options and recipes spell them. *_from_name: kUsage naming the possible values.
 std::string_view scaling_name(Scaling scaling);
+std::string_view objective_name(Objective objective);
 std::string_view scale_rule_name(ScaleRule rule);
 std::string_view fold_scales_name(FoldScales mode);
 std::string_view input_scales_name(InputScales scales);
 std::string_view kv_cache_name(KvCache kv_cache);
 std::string_view compat_name(Compat compat);
 Scaling scaling_from_name(std::string_view name);
+Objective objective_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);
 InputScales input_scales_from_name(std::string_view name);

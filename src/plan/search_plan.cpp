@@ -17,6 +17,7 @@ constexpr std::uint64_t kTaskElements = std::uint64_t{1} << 20;
 // Beyond this share of recorded inputs that match nothing, the rest matched by accident.
 constexpr double kLargestUnusedShare = 0.5;
 constexpr std::size_t kNamesInNotice = 8;
+constexpr std::uint64_t kBlockGridRows = 2048;  // of each reader: many candidates are tried
 constexpr std::uint64_t kSeedRows =
     2048;  // the script that compat seed reproduces searches on so many rows
 
@@ -223,6 +224,12 @@ void cut_group_tasks(std::size_t group, const Statistics& statistics, Plan& plan
       const ModelTensor& tensor = plan.architecture.tensors[reader];
       const std::uint64_t rows = tensor.out_features();
       const std::uint64_t cols = tensor.in_features();
+      if (plan.recipe.scaling == Scaling::kBlockGrid) {
+        const std::uint64_t apart = std::max<std::uint64_t>(1, rows / kBlockGridRows);
+        plan.search_tasks.push_back(
+            {group, index, reader, 0, rows, apart, (rows + apart - 1) / apart * cols});
+        continue;
+      }
       const std::uint64_t together = rows_together(searched_scheme(*scheme));
       const std::uint64_t piece =
           std::max(together, kTaskElements / cols / together * together) * step;

@@ -6,18 +6,45 @@
 namespace quantmill {
 namespace {
 
-constexpr double kSmallestMean = 1e-8;
+constexpr double kSmallestMagnitude = 1e-8;
 constexpr double kSmallestScale = 1e-2;
 constexpr double kLargestScale = 1e2;
 
-std::vector<float> awq_candidate(std::span<const double> normalized,
-                                 double alpha,
-                                 bool power_of_two) {
-  std::vector<double> scales;
+// Divided by their mean.
+std::vector<double> normalized(std::span<const double> magnitudes) {
+  std::vector<double> values;
+  double sum = 0;
+  for (const double magnitude : magnitudes) {
+    values.push_back(std::max(magnitude, kSmallestMagnitude));
+    sum += values.back();
+  }
+  const double mean = sum / static_cast<double>(values.size());
+  for (double& value : values) {
+    value /= mean;
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<float> channel_scales(std::span<const double> absmean,
+                                  std::span<const double> weight_rms,
+                                  ScaleExponents exponents,
+                                  bool power_of_two) {
+  std::vector<double> scales = normalized(absmean);
+  for (double& scale : scales) {
+    scale = std::pow(scale, exponents.alpha);
+  }
+  if (exponents.beta != 0) {
+    const std::vector<double> weights = normalized(weight_rms);
+    for (std::size_t channel = 0; channel < scales.size(); ++channel) {
+      scales[channel] /= std::pow(weights[channel], exponents.beta);
+    }
+  }
   double log_sum = 0;
-  for (const double value : normalized) {
-    scales.push_back(std::clamp(std::pow(value, alpha), kSmallestScale, kLargestScale));
-    log_sum += std::log(scales.back());
+  for (double& scale : scales) {
+    scale = std::clamp(scale, kSmallestScale, kLargestScale);
+    log_sum += std::log(scale);
   }
   const double geometric_mean = std::exp(log_sum / static_cast<double>(scales.size()));
   std::vector<float> result;
@@ -28,28 +55,6 @@ std::vector<float> awq_candidate(std::span<const double> normalized,
                      : centred));
   }
   return result;
-}
-
-}  // namespace
-
-std::vector<std::vector<float>> awq_candidates(std::span<const double> absmean,
-                                               std::span<const double> alphas,
-                                               bool power_of_two) {
-  std::vector<double> normalized;
-  double sum = 0;
-  for (const double value : absmean) {
-    normalized.push_back(std::max(value, kSmallestMean));
-    sum += normalized.back();
-  }
-  const double mean = sum / static_cast<double>(normalized.size());
-  for (double& value : normalized) {
-    value /= mean;
-  }
-  std::vector<std::vector<float>> candidates;
-  for (const double alpha : alphas) {
-    candidates.push_back(awq_candidate(normalized, alpha, power_of_two));
-  }
-  return candidates;
 }
 
 }  // namespace quantmill

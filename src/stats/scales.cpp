@@ -19,8 +19,10 @@ constexpr std::int64_t kSchema = 1;
 void write_group(const h5::Group& group, const GroupScales& scales) {
   group.write_dataset("s", scales.s);
   group.write_dataset("alphas", scales.alphas);
+  group.write_dataset("betas", scales.betas);
   group.write_dataset("errors", scales.errors);
   group.write_attribute("alpha", scales.alpha);
+  group.write_attribute("beta", scales.beta);
   group.write_text("reason", scales.reason);
 }
 
@@ -31,11 +33,17 @@ GroupScales read_group(const h5::Group& group) {
   scales.errors = group.read_dataset<double>("errors");
   scales.alpha = group.read_attribute<double>("alpha");
   scales.reason = group.read_text("reason");
-  if (scales.alphas.size() != scales.errors.size()) {
+  scales.betas.resize(scales.alphas.size(), 0.0);
+  if (group.has("betas")) {
+    scales.betas = group.read_dataset<double>("betas");
+    scales.beta = group.read_attribute<double>("beta");
+  }
+  if (scales.alphas.size() != scales.errors.size() || scales.betas.size() != scales.errors.size()) {
     throw Error(ErrorCode::kInput,
-                fmt::format("{}: has {} alphas and {} errors; one error per alpha is wanted",
+                fmt::format("{}: has {} alphas, {} betas and {} errors; one of each is wanted",
                             group.describe(),
                             scales.alphas.size(),
+                            scales.betas.size(),
                             scales.errors.size()));
   }
   for (std::size_t channel = 0; channel < scales.s.size(); ++channel) {
@@ -55,7 +63,8 @@ GroupScales read_group(const h5::Group& group) {
 
 void write_scales(const std::filesystem::path& file,
                   const ScaleTable& scales,
-                  const InputMaxima& inputs) {
+                  const InputMaxima& inputs,
+                  const ImportanceTable& importance) {
   h5::Writer writer(file);
   {
     const h5::Group root = writer.root();
@@ -68,6 +77,12 @@ void write_scales(const std::filesystem::path& file,
       const h5::Group maxima = root.create_group("inputs");
       for (const auto& [name, absmax] : inputs) {
         maxima.create_group(encode_object_name(name)).write_dataset("absmax", absmax);
+      }
+    }
+    if (!importance.empty()) {
+      const h5::Group columns = root.create_group("importance");
+      for (const auto& [name, values] : importance) {
+        columns.write_dataset(encode_object_name(name), values);
       }
     }
   }
@@ -112,6 +127,33 @@ InputMaxima read_input_maxima(const std::filesystem::path& file) {
     maxima.emplace(std::move(name), std::move(absmax));
   }
   return maxima;
+}
+
+ImportanceTable read_importance(const std::filesystem::path& file) {
+  const h5::Reader reader(file);
+  const h5::Group root = reader.root();
+  check_schema(root, kKind, kSchema);
+  ImportanceTable table;
+
+  if (!root.has("importance")) {
+    return table;
+  }
+  const h5::Group columns = root.open_group("importance");
+  for (const std::string& object : columns.names()) {
+    std::vector<float> values = columns.read_dataset<float>(object);
+    for (std::size_t column = 0; column < values.size(); ++column) {
+      if (!std::isfinite(values[column]) || values[column] <= 0) {
+        throw Error(ErrorCode::kInput,
+                    fmt::format("{}: the importance of column {} is {}; it must be finite and "
+                                "positive",
+                                columns.describe(object),
+                                column,
+                                values[column]));
+      }
+    }
+    table.emplace(decode_object_name(object, columns.describe()), std::move(values));
+  }
+  return table;
 }
 
 }  // namespace quantmill

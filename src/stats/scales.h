@@ -2,11 +2,14 @@
 
 // The scales that a job chose, in HDF5 beside its output: what `verify` needs to prove the folds.
 // Schema 1: root attributes quantmill_kind = "scales", quantmill_schema = 1, quantmill_version;
-// one group per fold group below /groups: dataset s f32 [channels]; dataset alphas f64 [A] and
-// errors f64 [A] (empty without a search); attribute alpha f64 (NaN if the scales were not
-// searched), reason (text, why s is neutral or ""). Where the output has scales of activations, one
-// group per activation, where it has scales of the key-value cache one per layer's keys and values
-// (layers.0.self_attn.k_cache), below /inputs: dataset absmax f64 [columns], the recorded max |x|.
+// one group per fold group below /groups: dataset s f32 [channels]; datasets alphas, betas and
+// errors f64 [A] (empty without a search); attributes alpha, beta f64 (NaN if the scales were not
+// searched; files of older programs lack beta and betas, which are then 0), reason (text, why s is
+// neutral or ""). Where the output has scales of activations, one group per activation, where it
+// has scales of the key-value cache one per layer's keys and values (layers.0.self_attn.k_cache),
+// below /inputs: dataset absmax f64 [columns], the recorded max |x|. Where block scales were
+// searched with the help of statistics, one dataset f32 [columns] per activation below /importance:
+// what the columns of its readers were weighed by, before folding.
 
 #include <filesystem>
 #include <map>
@@ -17,10 +20,12 @@ namespace quantmill {
 
 struct GroupScales {
   std::vector<float> s;        // one per channel of the group; all 1 is neutral
-  std::vector<double> alphas;  // candidates searched
+  std::vector<double> alphas;  // candidates searched: exponents of mean |x| …
+  std::vector<double> betas;   // … and of 1 / |w|
   std::vector<double> errors;  // objective of each, summed over the group's quantized readers
   double alpha = 0;            // the chosen one
-  std::string reason;          // why the group was left neutral; empty if it was searched or given
+  double beta = 0;
+  std::string reason;  // why the group was left neutral; empty if it was searched or given
 };
 
 // Fold group name -> scales.
@@ -28,14 +33,21 @@ using ScaleTable = std::map<std::string, GroupScales>;
 
 // Recorded max |x| of each column, by the activation's name.
 using InputMaxima = std::map<std::string, std::vector<double>>;
+// Activation name -> one value per column of its readers.
+using ImportanceTable = std::map<std::string, std::vector<float>>;
 
 // The same tables give the same bytes. kIo.
 void write_scales(const std::filesystem::path& file,
                   const ScaleTable& scales,
-                  const InputMaxima& inputs = {});
+                  const InputMaxima& inputs = {},
+                  const ImportanceTable& importance = {});
 
 // kInput for anything that is not such a file.
 ScaleTable read_scales(const std::filesystem::path& file);
 InputMaxima read_input_maxima(const std::filesystem::path& file);
+
+// The same file's importance; empty if it has none. kInput also for a value that is not finite and
+// above 0.
+ImportanceTable read_importance(const std::filesystem::path& file);
 
 }  // namespace quantmill

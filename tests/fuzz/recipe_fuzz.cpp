@@ -1,6 +1,6 @@
 // Any bytes as a recipe file: refused, or read into a recipe that prints and reads back as itself.
 
-#include "plan/recipe.h"
+#include "plan/recipe_json.h"
 
 #include <string>
 

@@ -61,10 +61,11 @@ TEST(WideBody, QuantizesAndDequantizesAsTheReference) {
                        kBlocks,
                        mx_scale_carry(spec.scale_rule, spec.element),
                        spec.ties == TieRule::kSeed,
-                       spec.element});
+                       spec.element,
+                       nullptr});
     std::vector<std::uint8_t> want(got.size());
     std::vector<std::uint8_t> want_scales(kBlocks);
-    reference::mx_quantize(spec, {from.data(), 1, kValues}, want, want_scales);
+    reference::mx_quantize(spec, {from.data(), 1, kValues}, want, want_scales, {});
     EXPECT_EQ(got, want);
     EXPECT_EQ(got_scales, want_scales);
 
@@ -94,11 +95,62 @@ TEST(WideBody, AddsTheErrorCurveAsTheReference) {
                      mx_scale_carry(spec.scale_rule, spec.element),
                      spec.ties == TieRule::kSeed,
                      lanes.data(),
-                     spec.element});
+                     spec.element,
+                     false});
     std::vector<double> want(1);
     reference::mx_error_curve(spec, {from.data(), 1, kValues}, s, {s.data(), 1, kValues}, want);
     EXPECT_EQ(std::bit_cast<std::uint64_t>(add_lanes(lanes)),
               std::bit_cast<std::uint64_t>(want[0]));
+  }
+}
+
+// Importance of the columns that are searched by.
+std::vector<float> weights() {
+  std::vector<float> result(kValues);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    result[i] = 0.125F * static_cast<float>(i % 19);
+  }
+  return result;
+}
+
+TEST(WideBody, SearchesScalesAsTheReference) {
+  const std::vector<float> from = values();
+  const std::vector<float> importance = weights();
+  const std::vector<float> ones(kValues, 1);
+  const ConstFloatMatrix row(from.data(), 1, kValues);
+  for (const ElementFormat element :
+       {ElementFormat::kE2m1, ElementFormat::kE2m3, ElementFormat::kE3m2}) {
+    const MxSpec spec{element, ScaleRule::kMse};
+    std::vector<std::uint8_t> got(mx_packed_bytes(element, kValues));
+    std::vector<std::uint8_t> got_scales(kBlocks);
+    kWide.mx_quantize({from.data(),
+                       got.data(),
+                       got_scales.data(),
+                       kBlocks,
+                       mx_scale_carry(spec.scale_rule, element),
+                       false,
+                       element,
+                       importance.data()});
+    std::vector<std::uint8_t> want(got.size());
+    std::vector<std::uint8_t> want_scales(kBlocks);
+    reference::mx_quantize(spec, row, want, want_scales, importance);
+    EXPECT_EQ(got, want);
+    EXPECT_EQ(got_scales, want_scales);
+
+    SumLanes lanes{};
+    kWide.add_curve({from.data(),
+                     importance.data(),
+                     ones.data(),
+                     ones.data(),
+                     kValues,
+                     mx_scale_carry(spec.scale_rule, element),
+                     false,
+                     lanes.data(),
+                     element,
+                     true});
+    std::vector<double> want_sums(1);
+    reference::mx_error_curve(spec, row, importance, {ones.data(), 1, kValues}, want_sums);
+    EXPECT_EQ(add_lanes(lanes), want_sums[0]);
   }
 }
 
@@ -165,6 +217,19 @@ TEST(WideBody, IntegersAsTheReference) {
   reference::int_dequantize(
       codes, {scales.data(), 1, groups}, zero_points, {}, {want_back.data(), 1, kValues});
   EXPECT_TRUE(same_bytes(back, want_back));
+
+  const std::vector<float> importance = weights();
+  const std::size_t last = groups - 1;  // its values are small
+  double want_error = 0;
+  for (std::size_t c = last * spec.group; c < groups * spec.group; ++c) {
+    want_error += std::pow((double{back[c]} - double{from[c]}) * double{importance[c]}, 2);
+  }
+  const float error = kWide.int_error({from.data() + last * spec.group,
+                                       importance.data() + last * spec.group,
+                                       spec.group,
+                                       scales[last],
+                                       {-8, 7, zero_points[last]}});
+  EXPECT_NEAR(error, want_error, 1e-5 * want_error);
 }
 
 TEST(WideBody, Nvfp4AsTheReference) {
@@ -189,6 +254,18 @@ TEST(WideBody, Nvfp4AsTheReference) {
       kWide.nvfp4_dequantize({packed.data(), scales.data(), factors.data(), back.data(), kBlocks}));
   reference::nvfp4_dequantize(packed, scales, global, {want_back.data(), 1, kValues});
   EXPECT_TRUE(same_bytes(back, want_back));
+
+  const std::vector<float> importance = weights();
+  std::vector<std::uint8_t> want_scales(scales.size());
+  reference::nvfp4_block_scales({from.data(), 1, kValues}, global, scales);
+  kWide.nvfp4_search({from.data(),
+                      importance.data(),
+                      factors.data(),
+                      factors.data(),
+                      scales.data(),
+                      scales.size()});
+  reference::nvfp4_search_scales({from.data(), 1, kValues}, global, importance, want_scales);
+  EXPECT_EQ(scales, want_scales);
 }
 
 TEST(WideBody, AddsErrorsAsTheReference) {

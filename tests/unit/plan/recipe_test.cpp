@@ -1,4 +1,4 @@
-#include "plan/recipe.h"
+#include "plan/recipe_json.h"
 
 #include <limits>
 #include <string>

@@ -182,7 +182,9 @@ TEST_F(Store, ReadsTextOfVariableLength) {
         H5Acreate2(at, attribute, type.get(), scalar.get(), H5P_DEFAULT, H5P_DEFAULT));
     ASSERT_GE(H5Awrite(created.get(), type.get(), &value), 0);
   };
-  write_scales(file_, {{"qkv", {{1, 2}, {}, {}, 1, "before"}}, {"o", {{3}, {}, {}, 1, "before"}}});
+  write_scales(
+      file_,
+      {{"qkv", {{1, 2}, {}, {}, {}, 1, 0, "before"}}, {"o", {{3}, {}, {}, {}, 1, 0, "before"}}});
   const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   write_variable(file, "quantmill_kind", "scales");
   write_variable(file, "quantmill_version", "1.0");
@@ -412,8 +414,10 @@ ScaleTable example_scales() {
   GroupScales searched;
   searched.s = {1, 0.5F, 2};
   searched.alphas = {0, 0.1, 0.2};
+  searched.betas = {0, 0.5, 0};
   searched.errors = {3, 1, 2};
   searched.alpha = 0.1;
+  searched.beta = 0.5;
   GroupScales neutral;
   neutral.s = {1, 1};
   neutral.alpha = std::numeric_limits<double>::quiet_NaN();
@@ -430,6 +434,8 @@ TEST_F(Store, ReadsScalesThatWereWritten) {
   EXPECT_EQ(searched.alphas, (std::vector<double>{0, 0.1, 0.2}));
   EXPECT_EQ(searched.errors, (std::vector<double>{3, 1, 2}));
   EXPECT_EQ(searched.alpha, 0.1);
+  EXPECT_EQ(searched.betas, (std::vector<double>{0, 0.5, 0}));
+  EXPECT_EQ(searched.beta, 0.5);
   EXPECT_EQ(searched.reason, "");
   const GroupScales& neutral = found.at("layers.0/odd");
   EXPECT_EQ(neutral.s, (std::vector<float>{1, 1}));
@@ -442,6 +448,21 @@ TEST_F(Store, ScalesGiveTheSameBytes) {
   write_scales(file_, example_scales());
   write_scales(folder_.path() / "again.h5", example_scales());
   EXPECT_EQ(test::read_text(file_), test::read_text(folder_.path() / "again.h5"));
+}
+
+TEST_F(Store, ReadsTheImportanceThatWasWrittenBesideScales) {
+  const ImportanceTable importance{{"layers.0/odd", {0.5F, 3}}, {"layers.1", {0x1p-140F}}};
+  write_scales(file_, example_scales(), importance);
+  EXPECT_EQ(read_importance(file_), importance);
+  EXPECT_EQ(read_scales(file_).size(), 2U);
+  write_scales(file_, example_scales());
+  EXPECT_TRUE(read_importance(file_).empty());
+}
+
+TEST_F(Store, RefusesImportanceThatIsNotPositive) {
+  write_scales(file_, {}, {{"layers.0", {1, 0}}});
+  EXPECT_THAT(refusal_of(read_importance),
+              HasSubstr("/importance/layers.0: the importance of column 1 is 0"));
 }
 
 TEST_F(Store, RefusesStatisticsForScales) {
@@ -461,7 +482,7 @@ TEST_F(Store, RefusesErrorsWithoutAlphas) {
   ScaleTable scales = example_scales();
   scales.at("layers.0.mlp.down").errors.pop_back();
   write_scales(file_, scales);
-  EXPECT_THAT(refusal_of(read_scales), HasSubstr("has 3 alphas and 2 errors"));
+  EXPECT_THAT(refusal_of(read_scales), HasSubstr("has 3 alphas, 3 betas and 2 errors"));
 }
 
 }  // namespace

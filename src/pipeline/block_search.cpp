@@ -1,0 +1,317 @@
+#include "pipeline/block_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "base/error.h"
+
+#include "kernels/mx.h"
+#include "pipeline/column_squares.h"
+#include "pipeline/finite_rows.h"
+#include "pipeline/scheme_codec.h"
+#include "pipeline/search.h"
+#include "pipeline/weight_reader.h"
+#include "quant/activation_noise.h"
+#include "quant/awq.h"
+
+namespace quantmill {
+namespace {
+
+constexpr std::uint64_t kWorkElements = std::uint64_t{1} << 16;
+constexpr std::size_t kNumErrors = 2;  // of a group: without scaling, as chosen
+
+// The plan's search tasks of one group: [first, last).
+struct GroupTask {
+  std::size_t group = 0;
+  std::size_t first = 0;
+  std::size_t last = 0;
+  std::uint64_t cost = 0;
+};
+
+std::vector<GroupTask> group_tasks(const Plan& plan) {
+  std::vector<GroupTask> tasks;
+  for (std::size_t index = 0; index < plan.search_tasks.size(); ++index) {
+    const SearchTask& search = plan.search_tasks[index];
+    if (tasks.empty() || tasks.back().group != search.group) {
+      tasks.push_back({search.group, index, index, 0});
+    }
+    tasks.back().last = index + 1;
+    tasks.back().cost += search.cost;
+  }
+  return tasks;
+}
+
+// One worker: searches groups. Not thread-safe.
+class GroupSearcher {
+ public:
+  GroupSearcher(const Context& context,
+                const Checkpoint& checkpoint,
+                const Plan& plan,
+                const Statistics& statistics,
+                const ColumnImportance& importance,
+                const std::vector<std::vector<double>>& column_squares)
+      : context_(context),
+        plan_(plan),
+        statistics_(statistics),
+        importance_(importance),
+        column_squares_(column_squares),
+        reader_(context, checkpoint, plan.architecture) {}
+
+  // Fills `result`: kNumErrors errors, then s of every channel.
+  void search(const GroupTask& task, std::span<double> result) {
+    const FoldGroup& group = plan_.architecture.fold_groups[task.group];
+    make_candidates(group);
+    choose_units(group);
+    errors_.assign(num_units_ * candidates_.size(), 0.0);
+    for (std::size_t index = task.first; index < task.last; ++index) {
+      add_weight_errors(plan_.search_tasks[index]);
+    }
+    if (plan_.recipe.objective == Objective::kW4A4) {
+      for (const std::size_t index : group.activations) {
+        add_activation_errors(index);
+      }
+    }
+    choose(group, result);
+  }
+
+ private:
+  void make_candidates(const FoldGroup& group) {
+    const std::vector<double> absmean =
+        pooled_absmean(plan_.architecture, group, statistics_, plan_.recipe.min_tokens);
+    const std::vector<double> rms = pooled_weight_rms(plan_.architecture, group, column_squares_);
+    const bool pow2 = plan_.recipe.fold_scales == FoldScales::kPow2;
+    candidates_.clear();
+    for (const ScaleExponents exponents : tried_exponents(plan_.recipe)) {
+      candidates_.push_back(channel_scales(absmean, rms, exponents, pow2));
+      if (!pow2) {
+        candidates_.push_back(candidates_.back());
+        for (float& s : candidates_.back()) {
+          s *= std::numbers::sqrt2_v<float>;
+        }
+      }
+    }
+  }
+
+  // What is chosen together: a block of channels, or the whole group.
+  void choose_units(const FoldGroup& group) {
+    by_blocks_ = std::ranges::all_of(group.activations, [&](std::size_t index) {
+      return plan_.architecture.activations[index].columns.size % kMxBlock == 0;
+    });
+    num_units_ = by_blocks_ ? group.num_channels / kMxBlock : 1;
+  }
+
+  // The errors of the unit that a block of an activation's columns belongs to, by candidate.
+  std::span<double> errors_of_block(const ColumnMap& columns, std::size_t block) {
+    const std::size_t channel = columns.channel_of(columns.start + block * kMxBlock);
+    const std::size_t unit = by_blocks_ ? channel / kMxBlock : 0;
+    return std::span(errors_).subspan(unit * candidates_.size(), candidates_.size());
+  }
+
+  void add_weight_errors(const SearchTask& task) {
+    const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
+    const Activation& activation = plan_.architecture.activations[task.activation];
+    const std::uint64_t cols = tensor.in_features();
+    const std::uint64_t held = std::max<std::uint64_t>(1, kWorkElements / cols);
+    expand_candidates(activation.columns);
+    const MxSpec spec =
+        mx_spec_of(searched_scheme(plan_.choices[task.tensor].scheme.value()), plan_.recipe);
+    const std::uint64_t total = (task.end - task.begin + task.step - 1) / task.step;
+    for (std::uint64_t done = 0; done < total; done += held) {
+      const std::uint64_t rows = std::min(held, total - done);
+      read_finite_rows(reader_, tensor, task.begin + done * task.step, rows, task.step, values_);
+      add_block_errors(spec, activation, rows, cols, static_cast<double>(task.step));
+    }
+  }
+
+  // Of the rows in values_, each standing for `weight` rows.
+  void add_block_errors(const MxSpec& spec,
+                        const Activation& activation,
+                        std::uint64_t rows,
+                        std::uint64_t cols,
+                        double weight) {
+    const ColumnMap& columns = activation.columns;
+    const auto known = importance_.table().find(activation.name);
+    const std::vector<float> alike(kMxBlock, 1.0F);
+    for (std::size_t block = 0; block < columns.num_columns() / kMxBlock; ++block) {
+      block_values_.resize(rows * kMxBlock);
+      for (std::uint64_t row = 0; row < rows; ++row) {
+        std::copy_n(values_.data() + row * cols + columns.start + block * kMxBlock,
+                    kMxBlock,
+                    block_values_.data() + row * kMxBlock);
+      }
+      std::vector<double> sums(candidates_.size(), 0.0);
+      mx_error_curve(
+          context_,
+          spec,
+          {block_values_.data(), rows, kMxBlock},
+          known == importance_.table().end()
+              ? std::span<const float>(alike)
+              : std::span(known->second).subspan(block * kMxBlock, kMxBlock),
+          {block_candidates_.data() + block * sums.size() * kMxBlock, sums.size(), kMxBlock},
+          sums);
+      const std::span<double> errors = errors_of_block(columns, block);
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        errors[i] += weight * sums[i];
+      }
+    }
+  }
+
+  // block_candidates_: [blocks of columns, candidates, 32].
+  void expand_candidates(const ColumnMap& columns) {
+    block_candidates_.clear();
+    for (std::size_t block = 0; block < columns.num_columns() / kMxBlock; ++block) {
+      for (const std::vector<float>& candidate : candidates_) {
+        for (std::size_t i = 0; i < kMxBlock; ++i) {
+          block_candidates_.push_back(
+              candidate[columns.channel_of(columns.start + block * kMxBlock + i)]);
+        }
+      }
+    }
+  }
+
+  void add_activation_errors(std::size_t index) {
+    const Activation& activation = plan_.architecture.activations[index];
+    const ColumnMap& columns = activation.columns;
+    if (column_squares_[index].empty()) {
+      return;
+    }
+    const InputStatistics& input = statistics_.at(activation.statistics);
+    const auto part = [&](const std::vector<double>& values) {
+      return values.empty() ? std::span<const double>()
+                            : std::span(values).subspan(columns.start, columns.num_columns());
+    };
+    ActivationNoise noise(context_, part(input.absmean), part(input.sqmean));
+    const double tokens = counts_tokens(statistics_) ? static_cast<double>(input.count) : 1;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const std::vector<double> errors =
+          noise.block_errors(spread_channels(columns, candidates_[i]), column_squares_[index]);
+      for (std::size_t block = 0; block < errors.size(); ++block) {
+        errors_of_block(columns, block)[i] += tokens * errors[block];
+      }
+    }
+  }
+
+  // The first candidate is neutral; it stays where no error is finite.
+  void choose(const FoldGroup& group, std::span<double> result) {
+    std::ranges::fill(result, 0.0);
+    for (std::size_t unit = 0; unit < num_units_; ++unit) {
+      const auto errors = std::span(errors_).subspan(unit * candidates_.size(), candidates_.size());
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < errors.size(); ++i) {
+        if (errors[i] < errors[best]) {
+          best = i;
+        }
+      }
+      result[0] += errors[0];
+      result[1] += errors[best];
+      const std::size_t first = by_blocks_ ? unit * kMxBlock : 0;
+      const std::size_t last = by_blocks_ ? first + kMxBlock : group.num_channels;
+      for (std::size_t channel = first; channel < last; ++channel) {
+        result[kNumErrors + channel] = candidates_[best][channel];
+      }
+    }
+  }
+
+  const Context& context_;
+  const Plan& plan_;
+  const Statistics& statistics_;
+  const ColumnImportance& importance_;
+  const std::vector<std::vector<double>>& column_squares_;
+  WeightReader reader_;
+  std::vector<std::vector<float>> candidates_;  // s by channel
+  std::vector<float> block_candidates_;
+  bool by_blocks_ = true;
+  std::size_t num_units_ = 0;
+  std::vector<double> errors_;  // [units, candidates]
+  std::vector<float> values_;
+  std::vector<float> block_values_;
+};
+
+// This node's groups that are still to do, largest first.
+std::vector<std::size_t> own_tasks(const Team& team,
+                                   const std::vector<GroupTask>& tasks,
+                                   const JobJournal& journal) {
+  std::vector<std::uint64_t> costs;
+  for (const GroupTask& task : tasks) {
+    costs.push_back(task.cost);
+  }
+  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
+  std::vector<std::size_t> own;
+  for (std::size_t task = 0; task < tasks.size(); ++task) {
+    if (node_of[task] == team.node_index &&
+        !journal.find(JournalPhase::kSearch, tasks[task].first)) {
+      own.push_back(task);
+    }
+  }
+  std::ranges::stable_sort(own, [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  return own;
+}
+
+GroupScales to_scales(std::span<const double> result) {
+  GroupScales scales;
+  const double by_blocks = std::numeric_limits<double>::quiet_NaN();
+  scales.alphas = {0, by_blocks};
+  scales.betas = {0, by_blocks};
+  scales.alpha = by_blocks;
+  scales.beta = by_blocks;
+  scales.errors = {result[0], result[1]};
+  for (const double s : result.subspan(kNumErrors)) {
+    scales.s.push_back(static_cast<float>(s));
+  }
+  return scales;
+}
+
+}  // namespace
+
+ScaleTable search_blocks(const Team& team,
+                         const Context& context,
+                         const Checkpoint& checkpoint,
+                         const Plan& plan,
+                         const Statistics& statistics,
+                         const ColumnImportance& importance,
+                         JobJournal& journal) {
+  const std::vector<std::vector<double>> column_squares =
+      measure_column_squares(team, context, checkpoint, plan);
+  const std::vector<GroupTask> tasks = group_tasks(plan);
+  std::vector<std::size_t> offsets{0};
+  for (const GroupTask& task : tasks) {
+    offsets.push_back(offsets.back() + kNumErrors +
+                      plan.architecture.fold_groups[task.group].num_channels);
+  }
+  std::vector<double> results(offsets.back(), 0.0);
+  const auto part = [&](std::size_t task) {
+    return std::span(results).subspan(offsets[task], offsets[task + 1] - offsets[task]);
+  };
+  if (team.is_leader()) {  // one rank brings in what earlier runs found
+    for (std::size_t task = 0; task < tasks.size(); ++task) {
+      if (const auto earlier = journal.find(JournalPhase::kSearch, tasks[task].first)) {
+        check_invariant(earlier->size() == part(task).size(), "a journal of another search");
+        std::ranges::copy(*earlier, part(task).begin());
+      }
+    }
+  }
+  std::vector<GroupSearcher> workers;
+  for (int worker = 0; worker < team.num_threads; ++worker) {
+    workers.emplace_back(context, checkpoint, plan, statistics, importance, column_squares);
+  }
+  run_tasks(
+      team,
+      {"search",
+       own_tasks(team, tasks, journal),
+       [&](std::size_t task) { return 2 * tasks[task].cost; }},
+      [&](std::size_t task, int worker) {
+        workers[static_cast<std::size_t>(worker)].search(tasks[task], part(task));
+        journal.add(JournalPhase::kSearch, tasks[task].first, part(task));
+      },
+      [&] { journal.flush(); });
+  team.world.sum_disjoint(results);
+  ScaleTable table = neutral_scales(plan);
+  for (std::size_t task = 0; task < tasks.size(); ++task) {
+    table[plan.architecture.fold_groups[tasks[task].group].name] = to_scales(part(task));
+  }
+  return table;
+}
+
+}  // namespace quantmill
