@@ -97,10 +97,7 @@ JsonValue fp8_channel_spec(bool is_activation) {
 
 // Of "fp8": one scale, that of activations too.
 JsonValue fp8_tensor_spec() {
-  JsonValue spec =
-      plain_spec("fp8_e4m3", "per_tensor", "PerTensorMinMaxObserver", JsonValue::null(), false);
-  spec.set("scale_type", JsonValue::null());
-  return spec;
+  return plain_spec("fp8_e4m3", "per_tensor", "PerTensorMinMaxObserver", JsonValue::null(), false);
 }
 
 // 128 x 128 of weights, 128 columns of a token of activations.
@@ -181,8 +178,10 @@ JsonValue layer_config(const JsonValue& empty, Scheme scheme, const Recipe& reci
 // Of kv_cache_scheme "fp8": what k_proj and v_proj put out has a scale, the rest as everywhere. Of
 // layers' entries the first that matches counts, so these are the last.
 void set_kv_cache(const JsonValue& global, JsonValue& layers, JsonValue& section) {
+  JsonValue of_output = fp8_tensor_spec();
+  of_output.set("scale_type", JsonValue::null());
   JsonValue of_linear = global;
-  of_linear.set("output_tensors", fp8_tensor_spec());
+  of_linear.set("output_tensors", std::move(of_output));
   JsonValue linears = JsonValue::object();
   for (const char* name : {"*k_proj", "*v_proj"}) {
     linears.set(name, of_linear);

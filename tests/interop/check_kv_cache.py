@@ -6,6 +6,8 @@ import os
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than all that is computed here
 os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
 
+import torch
+from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import CompressedTensorsKVCacheMethod
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 
 import format_models
@@ -15,6 +17,8 @@ from report import Report
 
 # Names of a layer's two scales in the file, below self_attn.
 LAYOUTS = {"compressed-tensors": ("k_scale", "v_scale"), "quark": ("k_proj.output_scale", "v_proj.output_scale")}
+# Of the parameters that vLLM loads them into: of the model's type, or always float32.
+TYPE_IN_VLLM = {"compressed-tensors": torch.float32, "quark": torch.bfloat16}
 # Mean difference of log-probabilities from those with a cache in BF16.
 LOG_PROBABILITIES = 0.1
 
@@ -25,18 +29,23 @@ class LoadedScales:
 
     def __init__(self):
         self.values = []
-        self.finish = BaseKVCacheMethod.process_weights_after_loading
+        self.originals = {cls: cls.process_weights_after_loading
+                          for cls in (BaseKVCacheMethod, CompressedTensorsKVCacheMethod)}
+
+    def keeping(self, original):
+        def finish(method, layer):
+            original(method, layer)
+            self.values.append((layer._k_scale_float, layer._v_scale_float))
+        return finish
 
     def __enter__(self):
-        def finish(method, layer):
-            self.finish(method, layer)
-            self.values.append((layer._k_scale_float, layer._v_scale_float))
-
-        BaseKVCacheMethod.process_weights_after_loading = finish
+        for cls, original in self.originals.items():
+            cls.process_weights_after_loading = self.keeping(original)
         return self
 
     def __exit__(self, *_):
-        BaseKVCacheMethod.process_weights_after_loading = self.finish
+        for cls, original in self.originals.items():
+            cls.process_weights_after_loading = original
 
 
 def read(folder, kv_cache_dtype):
@@ -56,8 +65,8 @@ def check_layout(report, source, statistics, layout):
               "fp8", "--stats", statistics)
     stored = format_models.tensors(folder)
     layers = range(format_models.SIZES["num_hidden_layers"])
-    wanted = [tuple(stored[f"model.layers.{layer}.self_attn.{name}"].item() for name in LAYOUTS[layout])
-              for layer in layers]
+    wanted = [tuple(stored[f"model.layers.{layer}.self_attn.{name}"].to(TYPE_IN_VLLM[layout]).item()
+                    for name in LAYOUTS[layout]) for layer in layers]
     found, with_fp8 = read(folder, "fp8")
     report.check(f"{layout}: vLLM has the scales of {len(wanted)} layers",
                  None if found == wanted else f"{found}, not {wanted}")

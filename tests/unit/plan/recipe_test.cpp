@@ -140,7 +140,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "scheme \"mxfp3\" is not known; known are mxfp4, "},
         BadRecipe{"UnknownLayout",
                   R"({"layout": "gguf"})",
-                  "layout \"gguf\" is not known; known are quark, compressed-tensors, fp8, plain"},
+                  "layout \"gguf\" is not known; known are quark, compressed-tensors, fp8, "
+                  "gpt-oss, plain"},
         BadRecipe{"UnknownScaling", R"({"scaling": "awq"})", "choose one of none, awq-grid"},
         BadRecipe{
             "UnknownRule", R"({"scale_rule": "round"})", "choose one of even, floor, rceil, ceil"},
@@ -171,10 +172,9 @@ TEST(CheckRecipe, TakesTheDefaultsAndBothPlainSchemes) {
 }
 
 TEST(CheckRecipe, RefusesSchemesThatALayoutDoesNotHave) {
-  EXPECT_THAT(
-      refusal([] { check_recipe(with(R"({"layout": "plain"})")); }),
-      HasSubstr(
-          "layout \"plain\" takes the schemes bf16, f32, and scheme \"mxfp4\" the layouts quark"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"layout": "plain"})")); }),
+              HasSubstr("layout \"plain\" takes the schemes bf16, f16, f32, and scheme \"mxfp4\" "
+                        "the layouts quark"));
   EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "bf16", "layout": "quark"})")); }),
               HasSubstr("and scheme \"bf16\" the layouts plain"));
 }
