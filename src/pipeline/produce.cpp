@@ -22,15 +22,17 @@ const SourceWeight& source_of(const Plan& plan, const TensorWork& work) {
 }
 
 // Rows that can't be worked on apart.
-std::uint64_t rows_held_together(const Plan& plan, const TensorWork& work) {
-  return work.is_quantized() ? std::min(work.rows, rows_together(plan.recipe.scheme)) : 1;
+std::uint64_t rows_held_together(const TensorWork& work) {
+  return std::min(std::max<std::uint64_t>(1, work.rows), work.rows_together());
 }
 
 // Bytes that a row takes in the buffers: as read and as written.
 std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
   const std::uint64_t written =
       work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8;
-  return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written;
+  // Codes are taken apart and turned.
+  const std::uint64_t arranged = work.targets.empty() ? 0 : written + work.cols;
+  return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written + arranged;
 }
 
 // compressed-tensors' weight_shape, I64 [2]: packed codes do not tell the columns.
@@ -63,7 +65,7 @@ std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan) {
   for (const TensorWork& work : plan.tensors) {
     if (work.action != Action::kCopy) {
       const std::uint64_t row = row_buffer_bytes(plan, work) + 2 * sizeof(float) * work.cols;
-      widest = std::max(widest, row * rows_held_together(plan, work));
+      widest = std::max(widest, row * rows_held_together(work));
     }
   }
   return widest;
@@ -73,6 +75,9 @@ void RowProducer::produce(const WriteTask& task, const Emit& emit, ErrorSums& er
   switch (plan_.tensors[task.tensor].action) {
     case Action::kCopy:
       copy(task, emit);
+      break;
+    case Action::kRearrange:
+      rearrange(task, emit);
       break;
     case Action::kFoldNorm:
       fold_norm_weight(task, emit);
@@ -111,13 +116,17 @@ void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
 void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
   const TensorWork& work = plan_.tensors[task.tensor];
   choose_factors(work);
-  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting =
       buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
   const std::uint64_t rows_held = std::max(together, fitting / together * together);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += rows_held) {
     const std::uint64_t end = std::min(begin + rows_held, task.end);
     encode(work, begin, end, errors);
+    if (!work.targets.empty()) {
+      arrange(work, begin, end, encoded_parts_[0], emit);
+      continue;
+    }
     for (std::size_t part = 0; part < work.parts.size(); ++part) {
       const OutputPlace& place = work.parts[part];
       if (!encoded_parts_[part].empty()) {
@@ -179,6 +188,12 @@ void RowProducer::encode(const TensorWork& work,
   const std::uint64_t rows = end - begin;
   load(work, begin, rows);
   encoded_parts_.resize(std::max(encoded_parts_.size(), work.parts.size()));
+  if (work.copies_codes && !work.targets.empty()) {
+    coded_.rows = rows;
+    coded_.cols = work.cols;
+    reader_.code(coded_);
+    return;
+  }
   if (work.copies_codes) {
     const auto copy = [&](std::span<const std::byte> bytes, std::vector<std::byte>& part) {
       part.assign(bytes.begin(), bytes.end());
@@ -192,7 +207,7 @@ void RowProducer::encode(const TensorWork& work,
     encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
                                 place.row_bytes);
   }
-  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
   const std::uint64_t rows_worked = std::max(together, fitting / together * together);
   for (std::uint64_t done = 0; done < rows; done += rows_worked) {

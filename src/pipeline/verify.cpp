@@ -165,6 +165,11 @@ void verify_bytes(const Context& context,
   if (read_text_file(options.out / "config.json", std::uint64_t{1} << 30) != plan.config) {
     findings.add("config.json is not the one that the source and the recipe give");
   }
+  for (const TextFile& file : plan.beside) {
+    if (read_text_file(options.out / file.name, std::uint64_t{1} << 30) != file.text) {
+      findings.add(fmt::format("{} is not the one that the source and the recipe give", file.name));
+    }
+  }
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < options.num_threads; ++worker) {
     workers.emplace_back(context, source, plan, folds, kBufferBytes);

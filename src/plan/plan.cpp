@@ -11,6 +11,7 @@
 #include "kernels/convert.h"
 #include "kernels/mx.h"
 #include "plan/quark_config.h"
+#include "plan/qwix_layout.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
 
@@ -47,7 +48,7 @@ DType stored_dtype(const ModelTensor& tensor,
   if (!is_convertible(source)) {
     return source;
   }
-  if (recipe.layout == Layout::kPlain && (tensor.role != TensorRole::kOther || !folds.empty())) {
+  if (is_floating_point(recipe.scheme) && (tensor.role != TensorRole::kOther || !folds.empty())) {
     return recipe.scheme == Scheme::kF32 ? DType::kF32 : DType::kBf16;
   }
   return recipe.compat == Compat::kSeed ? DType::kBf16 : source;
@@ -94,7 +95,7 @@ void allow_all_groups(Plan& plan) {
   }
 }
 
-void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
+void check_quantizable(const ModelTensor& tensor, DType dtype, const Recipe& recipe) {
   if (!is_convertible(dtype)) {
     throw Error(
         ErrorCode::kInput,
@@ -105,7 +106,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
             dtype_name(dtype),
             tensor.module));
   }
-  const std::uint64_t block = columns_together(scheme);
+  const std::uint64_t block = columns_together(recipe.scheme);
   if (tensor.in_features() % block != 0) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: {} columns are not a multiple of the {} that share a scale "
@@ -114,14 +115,14 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
                             tensor.name,
                             tensor.in_features(),
                             block,
-                            scheme_name(scheme),
+                            scheme_name(recipe.scheme),
                             tensor.module));
   }
   std::uint64_t written = 0;
   for (const WrittenSlice& slice : tensor.written_as) {
     written += slice.rows.num_rows();
   }
-  if (tensor.slice && written != tensor.out_features()) {
+  if (recipe.layout != Layout::kQwix && tensor.slice && written != tensor.out_features()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: the architecture's \"written_as\" names tensors for {} of "
                             "its {} rows, so servers could not read it quantized; leave it as it "
@@ -136,6 +137,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
 // What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
 void add_quantized(const ModelTensor& tensor,
                    bool copies_codes,
+                   bool keeps_slices,
                    TensorWork work,
                    std::vector<TensorWork>& all) {
   work.action = Action::kQuantize;
@@ -144,8 +146,8 @@ void add_quantized(const ModelTensor& tensor,
   work.cols = tensor.in_features();
   const std::uint64_t rows = tensor.out_features();
   std::vector<WrittenSlice> parts = tensor.written_as;
-  if (!tensor.slice) {
-    parts = {{work.name, {0, 1, rows, rows}}};
+  if (!tensor.slice || keeps_slices) {
+    parts = {{tensor.name, {0, 1, rows, rows}}};
   }
   for (const WrittenSlice& part : parts) {
     work.name = part.name;
@@ -188,7 +190,8 @@ void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
 
 // Fills plan.tensors, but for their places.
 void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
-  const bool quantizes = !is_floating_point(plan.recipe.scheme);
+  const bool quantizes =
+      !is_floating_point(plan.recipe.scheme) && plan.recipe.scheme != Scheme::kSource;
   for (std::size_t index = 0; index < plan.architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = plan.architecture.tensors[index];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
@@ -201,12 +204,23 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
       continue;
     }
     check_decodable(tensor, source);
+    if (plan.recipe.scheme == Scheme::kSource && !source.is_plain() &&
+        (quantized[index] || !tensor.quantizable)) {
+      work.scheme = Scheme::kSource;
+      add_quantized(tensor, true, true, std::move(work), plan.tensors);
+      continue;
+    }
     if (quantizes && quantized[index]) {
-      check_quantizable(tensor, entry.dtype, plan.recipe.scheme);
+      check_quantizable(tensor, entry.dtype, plan.recipe);
+      work.scheme = plan.recipe.scheme;
       const bool has_codes = plan.recipe.scheme == Scheme::kMxfp4 &&
                              source.encoding == Encoding::kMx &&
                              source.element == ElementFormat::kE2m1;
-      add_quantized(tensor, has_codes && folds.empty(), std::move(work), plan.tensors);
+      add_quantized(tensor,
+                    has_codes && folds.empty(),
+                    plan.recipe.layout == Layout::kQwix,
+                    std::move(work),
+                    plan.tensors);
       continue;
     }
     work.stored = stored_dtype(tensor, folds, entry.dtype, plan.recipe);
@@ -286,7 +300,7 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
     plan.source_bytes += input_bytes;
     const bool by_bytes = work.action == Action::kCopy;
     const std::uint64_t total = by_bytes ? input_bytes : work.rows;
-    const std::uint64_t together = work.is_quantized() ? rows_together(plan.recipe.scheme) : 1;
+    const std::uint64_t together = work.rows_together();
     const std::uint64_t rows = kTaskElements / std::max<std::uint64_t>(1, work.cols);
     const std::uint64_t piece =
         by_bytes ? kCopyTaskBytes : std::max(together, rows / together * together);
@@ -322,7 +336,11 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   }
   assign_folds(plan);
   decide_tensors(quantized, plan);
-  place(checkpoint, plan);
+  if (recipe.layout == Layout::kQwix) {
+    place_qwix(checkpoint, config, plan);
+  } else {
+    place(checkpoint, plan);
+  }
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
     cut_search_tasks(*statistics, quantized, plan);
@@ -332,6 +350,14 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
 }
 
 }  // namespace
+
+std::uint64_t TensorWork::rows_together() const {
+  std::uint64_t together = is_quantized() && !copies_codes ? quantmill::rows_together(scheme) : 1;
+  for (const ArrangedTarget& target : targets) {
+    together = std::lcm(together, target.block_rows);
+  }
+  return together;
+}
 
 std::uint64_t TensorWork::output_bytes() const {
   std::uint64_t bytes = 0;

@@ -11,6 +11,8 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "plan/architecture.h"
+#include "plan/arrangement.h"
+#include "plan/qwix_parameter.h"
 #include "plan/recipe.h"
 #include "stats/statistics.h"
 
@@ -21,6 +23,7 @@ enum class Action {
   kFoldNorm,    // a norm divided by s
   kFoldLinear,  // a matrix or vector scaled and stored as floating point
   kQuantize,    // a matrix scaled and quantized
+  kRearrange,   // elements as they are, each in another place
 };
 
 // Bytes of one output tensor, or of a slice of one.
@@ -52,6 +55,7 @@ struct TensorWork {
   std::size_t tensor = 0;  // index into ResolvedArchitecture::tensors
   std::string name;        // of the output tensor
   Action action = Action::kCopy;
+  Scheme scheme = Scheme::kMxfp4;  // kQuantize
   // Of the matrix [rows, cols] that is made: the linear's own orientation if it is quantized, as it
   // is stored otherwise. A vector is one row, or one column if it is divided.
   std::uint64_t rows = 1;
@@ -60,8 +64,14 @@ struct TensorWork {
   bool copies_codes = false;  // kQuantize: the source has the scheme's codes, and nothing is scaled
   DType stored = DType::kU8;  // dtype in the output
   std::vector<OutputPlace> parts;  // the weight or its codes, then scales (stored_parts)
+  // Layout qwix, where elements do not lie in the output as they do in the work: where they go.
+  // parts are then what is made before, and where it goes first.
+  std::vector<ArrangedTarget> targets;
 
   [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
+
+  // That are made at once: tasks and pieces of tasks are cut between them.
+  [[nodiscard]] std::uint64_t rows_together() const;
 
   [[nodiscard]] std::uint64_t output_bytes() const;
 };
@@ -104,6 +114,8 @@ struct Plan {
   std::vector<SearchTask> search_tasks;  // by group, reader, row
   std::vector<WriteTask> write_tasks;    // by tensor, row
   std::string config;                    // config.json of the output
+  std::vector<QwixParameter> parameters;  // of layout qwix
+  std::vector<TextFile> beside;           // files that are written beside the shards
   std::vector<std::string> notices;      // what a user should know before the night
   std::uint64_t source_bytes = 0;        // of tensors
   std::uint64_t output_bytes = 0;        // of files, without what is copied beside the weights

@@ -6,6 +6,7 @@
 
 #include "base/version.h"
 #include "plan/plan.h"
+#include "plan/qwix_text.h"
 
 namespace quantmill {
 namespace {
@@ -48,6 +49,8 @@ std::string_view action_name(Action action) {
       return "scale or convert";
     case Action::kQuantize:
       return "quantize";
+    case Action::kRearrange:
+      return "copy";
   }
   return "";
 }
@@ -188,6 +191,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
                         stored,
                         action_name(work.action));
   }
+  text += describe_parameters(plan);
   text += "files\n";
   for (const OutputShard& shard : plan.shards) {
     text += fmt::format(
@@ -234,6 +238,9 @@ std::string plan_to_json(const Plan& plan) {
          {"action", action_name(work.action)},
          {"file", plan.shards[work.parts.front().shard].file_name},
          {"bytes", work.output_bytes()}});
+  }
+  if (!plan.parameters.empty()) {
+    json["parameters"] = parameters_to_json(plan);
   }
   json["files"] = Json::array();
   for (const OutputShard& shard : plan.shards) {

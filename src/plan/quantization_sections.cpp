@@ -92,6 +92,7 @@ Group group_of(Scheme scheme) {
               JsonValue::null()};
     case Scheme::kMxfp6E2m3:
     case Scheme::kMxfp6E3m2:
+    case Scheme::kSource:
     case Scheme::kBf16:
     case Scheme::kF32:
       break;

@@ -26,6 +26,8 @@ namespace {
 template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
 
+constexpr Names<ScaleType, 2> kScaleTypes{
+    {{ScaleType::kSource, "source"}, {ScaleType::kF32, "f32"}}};
 constexpr Names<Scaling, 2> kScalings{{{Scaling::kNone, "none"}, {Scaling::kAwqGrid, "awq-grid"}}};
 constexpr Names<ScaleRule, 4> kScaleRules{{{ScaleRule::kEven, "even"},
                                            {ScaleRule::kFloor, "floor"},
@@ -35,7 +37,7 @@ constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 14> kKeys{"scheme",
+constexpr std::array<std::string_view, 16> kKeys{"scheme",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
@@ -48,7 +50,9 @@ constexpr std::array<std::string_view, 14> kKeys{"scheme",
                                                  "architecture",
                                                  "allow_unknown",
                                                  "untie",
-                                                 "max_shard_size"};
+                                                 "max_shard_size",
+                                                 "jax_model",
+                                                 "scale_type"};
 
 template <typename Value, std::size_t kCount>
 std::string_view name_of(const Names<Value, kCount>& names, Value value) {
@@ -148,6 +152,10 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.compat = compat_from_name(text_of(value, key));
   } else if (key == "architecture") {
     recipe.architecture = text_of(value, key);
+  } else if (key == "jax_model") {
+    recipe.jax_model = text_of(value, key);
+  } else if (key == "scale_type") {
+    recipe.scale_type = scale_type_from_name(text_of(value, key));
   } else if (key == "allow_unknown" || key == "untie") {
     if (value.kind != JsonValue::Kind::kBoolean) {
       fail(fmt::format("{} must be true or false, found {}", key, describe_json(value)));
@@ -168,6 +176,18 @@ void check_alphas(const std::vector<double>& alphas) {
     if (!(alpha >= 0 && alpha <= 1)) {
       fail(fmt::format("alphas: {} is outside 0 to 1", alpha));
     }
+  }
+}
+
+void check_qwix(const Recipe& recipe) {
+  if (recipe.scheme == Scheme::kSource && recipe.scaling != Scaling::kNone) {
+    fail("scheme \"source\" carries codes over as they are, so nothing can be scaled: use convert, or "
+         "scaling \"none\"; --scheme quantizes anew");
+  }
+  if (recipe.layout != Layout::kQwix &&
+      (!recipe.jax_model.empty() || recipe.scale_type != ScaleType::kSource)) {
+    fail(fmt::format("jax_model and scale_type belong to layout \"qwix\", and the layout is \"{}\"",
+                     layout_name(recipe.layout)));
   }
 }
 
@@ -231,6 +251,9 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
   if (root.find("scheme") != nullptr && root.find("layout") == nullptr) {
     changed.layout = default_layout(changed.scheme);
   }
+  if (root.find("scheme") == nullptr && changed.layout == Layout::kQwix) {
+    changed.scheme = Scheme::kSource;
+  }
   recipe = std::move(changed);
 }
 
@@ -241,6 +264,7 @@ Scheme searched_scheme(const Recipe& recipe) {
 void check_recipe(const Recipe& recipe) {
   check_layout(recipe.scheme, recipe.layout);
   check_alphas(recipe.alphas);
+  check_qwix(recipe);
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
   }
@@ -265,6 +289,10 @@ std::string to_json(const Recipe& recipe) {
   root.set("include", JsonValue::array(recipe.include));
   root.set("compat", named(compat_name(recipe.compat)));
   root.set("architecture", JsonValue::string(recipe.architecture));
+  if (recipe.layout == Layout::kQwix) {
+    root.set("jax_model", JsonValue::string(recipe.jax_model));
+    root.set("scale_type", named(scale_type_name(recipe.scale_type)));
+  }
   root.set("allow_unknown", JsonValue::boolean(recipe.allow_unknown));
   root.set("untie", JsonValue::boolean(recipe.untie));
   root.set("max_shard_size", JsonValue::number(recipe.max_shard_bytes));
@@ -285,6 +313,14 @@ std::string_view fold_scales_name(FoldScales mode) {
 
 std::string_view compat_name(Compat compat) {
   return name_of(kCompats, compat);
+}
+
+std::string_view scale_type_name(ScaleType type) {
+  return name_of(kScaleTypes, type);
+}
+
+ScaleType scale_type_from_name(std::string_view name) {
+  return value_of(kScaleTypes, "scale_type", name);
 }
 
 Scaling scaling_from_name(std::string_view name) {

@@ -17,6 +17,7 @@ namespace quantmill {
 enum class Scaling { kNone, kAwqGrid };
 enum class FoldScales { kExact, kPow2, kOff };
 enum class Compat { kNone, kSeed };
+enum class ScaleType { kSource, kF32 };  // layout qwix: as exact as the source's need, or F32
 
 struct Recipe {
   Scheme scheme = Scheme::kMxfp4;
@@ -29,6 +30,8 @@ struct Recipe {
   std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
   std::vector<std::string> include;  // parts of the model that are quantized on request only
   Compat compat = Compat::kNone;
+  std::string jax_model;  // layout qwix: name of a built-in one, a file, or empty: nnx
+  ScaleType scale_type = ScaleType::kSource;
   std::string architecture;  // name of a built-in one, a file, or empty: chosen from config.json
   bool allow_unknown = false;
   bool untie = false;  // embeddings that config.json calls one tensor, and are two, stay two
@@ -36,8 +39,8 @@ struct Recipe {
 };
 
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas,
-// scale_rule, fold_scales, min_tokens, keep, include, compat, architecture, allow_unknown, untie,
-// max_shard_size (number of bytes or text like "4G"). A scheme without a layout takes its own
+// scale_rule, fold_scales, min_tokens, keep, include, compat, architecture, jax_model, scale_type,
+// allow_unknown, untie, max_shard_size (number of bytes or text like "4G"). A scheme without a layout takes its own
 // default layout. Errors, kUsage: not JSON, unknown key or value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 
@@ -46,7 +49,7 @@ Scheme searched_scheme(const Recipe& recipe);
 
 // What can't go together (kUsage): a layout that does not take the scheme, compat seed with
 // anything but mxfp4 in layout quark or what it folds in layout plain, alphas empty or outside
-// 0..1, compat seed with anything it fixes (scale_rule other than floor is overridden aloud by the
+// 0..1, a scheme source that would be scaled, what only layout qwix has, compat seed with anything it fixes (scale_rule other than floor is overridden aloud by the
 // caller, not here).
 void check_recipe(const Recipe& recipe);
 
@@ -59,10 +62,12 @@ std::string_view scaling_name(Scaling scaling);
 std::string_view scale_rule_name(ScaleRule rule);
 std::string_view fold_scales_name(FoldScales mode);
 std::string_view compat_name(Compat compat);
+std::string_view scale_type_name(ScaleType type);
 Scaling scaling_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);
 Compat compat_from_name(std::string_view name);
+ScaleType scale_type_from_name(std::string_view name);
 
 // "512M", "4G", "1.5GiB", "1000000" -> bytes (K, M, G, T are powers of 1024). kUsage.
 std::uint64_t parse_size(const std::string& text);

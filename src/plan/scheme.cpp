@@ -25,7 +25,7 @@ struct SchemeRow {
   Layout default_layout;
 };
 
-constexpr std::array<SchemeRow, 10> kSchemes = {{
+constexpr std::array<SchemeRow, 11> kSchemes = {{
     {Scheme::kMxfp4, "mxfp4", 1, kMxBlock, Layout::kQuark},
     {Scheme::kMxfp6E2m3, "mxfp6-e2m3", 1, kMxBlock, Layout::kQuark},
     {Scheme::kMxfp6E3m2, "mxfp6-e3m2", 1, kMxBlock, Layout::kQuark},
@@ -34,15 +34,17 @@ constexpr std::array<SchemeRow, 10> kSchemes = {{
     {Scheme::kInt8, "int8", 1, 1, Layout::kCompressedTensors},
     {Scheme::kInt4G128, "int4-g128", 1, 128, Layout::kCompressedTensors},
     {Scheme::kInt4G32, "int4-g32", 1, 32, Layout::kCompressedTensors},
+    {Scheme::kSource, "source", 1, 1, Layout::kQwix},
     {Scheme::kBf16, "bf16", 1, 1, Layout::kPlain},
     {Scheme::kF32, "f32", 1, 1, Layout::kPlain},
 }};
 
-constexpr std::array<std::pair<Layout, std::string_view>, 4> kLayouts = {{
+constexpr std::array<std::pair<Layout, std::string_view>, 5> kLayouts = {{
     {Layout::kQuark, "quark"},
     {Layout::kCompressedTensors, "compressed-tensors"},
     {Layout::kFp8, "fp8"},
     {Layout::kPlain, "plain"},
+    {Layout::kQwix, "qwix"},
 }};
 
 const SchemeRow& row_of(Scheme scheme) {
@@ -60,8 +62,10 @@ bool goes_with(Scheme scheme, Layout layout) {
     case Layout::kQuark:
       return is_mx(scheme) || scheme == Scheme::kFp8Channel;
     case Layout::kCompressedTensors:
-      return !is_floating_point(scheme) && scheme != Scheme::kMxfp6E2m3 &&
-             scheme != Scheme::kMxfp6E3m2;
+      return !is_floating_point(scheme) && scheme != Scheme::kSource &&
+             scheme != Scheme::kMxfp6E2m3 && scheme != Scheme::kMxfp6E3m2;
+    case Layout::kQwix:
+      return true;
   }
   return false;
 }
@@ -191,6 +195,7 @@ std::uint64_t columns_together(Scheme scheme) {
 
 std::vector<StoredPart> stored_parts(
     Scheme scheme, Layout layout, const std::string& name, std::uint64_t rows, std::uint64_t cols) {
+  layout = layout == Layout::kQwix ? default_layout(scheme) : layout;
   switch (scheme) {
     case Scheme::kMxfp4:
     case Scheme::kMxfp6E2m3:
@@ -209,6 +214,7 @@ std::vector<StoredPart> stored_parts(
     case Scheme::kInt4G128:
     case Scheme::kInt4G32:
       return int4_parts(scheme, name, rows, cols);
+    case Scheme::kSource:
     case Scheme::kBf16:
     case Scheme::kF32:
       break;

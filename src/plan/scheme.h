@@ -21,6 +21,7 @@ enum class Scheme {
   kInt8,        // symmetric, a scale per row
   kInt4G128,    // symmetric, a scale per 128 columns
   kInt4G32,     // … per 32
+  kSource,      // the codes that the source has; what it has unquantized stays so
   kBf16,        // not quantized: what folding gives
   kF32,
 };
@@ -30,6 +31,7 @@ enum class Layout {
   kCompressedTensors,  // llm-compressor
   kFp8,                // FP8 blocks as DeepSeek-V3 stores them
   kPlain,              // not quantized
+  kQwix,               // parameters of a JAX model as Qwix loads them
 };
 
 std::string_view scheme_name(Scheme scheme);
@@ -62,7 +64,8 @@ struct StoredPart {
   std::uint64_t weight_rows = 1;
 };
 
-// The codes first. `name` is the weight's: "….weight".
+// The codes first. `name` is the weight's: "….weight". Layout qwix arranges what the scheme's default
+// layout stores.
 std::vector<StoredPart> stored_parts(
     Scheme scheme, Layout layout, const std::string& name, std::uint64_t rows, std::uint64_t cols);
 
