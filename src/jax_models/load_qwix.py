@@ -45,6 +45,8 @@ def load(folder, build, *inputs, use="ptq", mesh=None, partition=None, opaque=Tr
     """
     folder = pathlib.Path(folder).resolve()
     stored = json.loads((folder / "qwix_abstract.json").read_text())["tensors"]
+    orbax = ocp.Context()
+    orbax.checkpoint_layout = ocp.options.CheckpointLayout.SAFETENSORS
     make, provider = build, None
     if use != "full":
         kind = qwix.QtRule if use == "qt" else qwix.QuantizationRule
@@ -57,7 +59,7 @@ def load(folder, build, *inputs, use="ptq", mesh=None, partition=None, opaque=Tr
         check(model, stored, provider if use == "ptq" else None)
         for file in sorted({tensor["file"] for tensor in stored.values()}):
             state = {name: abstract(tensor, mesh, partition) for name, tensor in stored.items() if tensor["file"] == file}
-            with ocp.Context(checkpoint_layout=ocp.options.CheckpointLayout.SAFETENSORS):
+            with orbax:
                 arrays = ocp.load(folder / file, abstract_state=state)
             tree = unflatten_dict({path_in(model, name): array for name, array in arrays.items()})
             nnx.update(model, qwix.process_prequantized_params(tree, model, use_checkpoint_sharding=partition is not None))

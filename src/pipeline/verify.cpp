@@ -19,6 +19,7 @@
 #include "pipeline/function_proof.h"
 #include "pipeline/manifest.h"
 #include "pipeline/produce.h"
+#include "pipeline/verify_qwix.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -144,6 +145,27 @@ void verify_structure(const VerifyOptions& options,
   }
 }
 
+// The same in layout qwix, whose tensors are not those of a checkpoint that is read.
+void verify_qwix_structure(const VerifyOptions& options, VerifyReport& report) {
+  Findings findings;
+  std::string passed;
+  try {
+    const QwixStructure structure = check_qwix_structure(options.out);
+    for (const std::string& finding : structure.findings) {
+      findings.add(finding);
+    }
+    passed = fmt::format(
+        "structure: {} tensors in {} files as in qwix_abstract.json, {} parameters quantized with "
+        "scales that fit",
+        structure.num_tensors,
+        structure.num_files,
+        structure.num_quantized);
+  } catch (const Error& error) {
+    findings.add(error.message());
+  }
+  findings.finish(passed, report);
+}
+
 // Makes every byte again and compares it with the file.
 void verify_bytes(const Context& context,
                   const VerifyOptions& options,
@@ -244,13 +266,17 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
   const Manifest manifest = read_manifest(options.out);
   VerifyReport report;
   verify_files(options, manifest, report);
-  verify_structure(options, manifest, report);
+  Recipe recipe;
+  apply_recipe_json(manifest.recipe_json, recipe);
+  if (recipe.layout == Layout::kQwix) {
+    verify_qwix_structure(options, report);
+  } else {
+    verify_structure(options, manifest, report);
+  }
   if (!options.source) {
     return report;
   }
   const Checkpoint source = Checkpoint::open(*options.source);
-  Recipe recipe;
-  apply_recipe_json(manifest.recipe_json, recipe);
   const Plan plan = make_plan_without_search(source, recipe);
   if (!report.findings.empty()) {
     return report;  // what follows reads files that are known to be wrong

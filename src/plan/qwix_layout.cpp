@@ -48,9 +48,13 @@ class QwixPlacer {
   }
 
   void place() {
+    choose_all_blocks();
     std::vector<TensorToPlace> wanted;
     for (const JaxParameter& parameter : found_.parameters) {
-      with_context(fmt::format("parameter {}", parameter.name), [&] { describe(parameter); });
+      with_context(fmt::format("parameter {}", parameter.name), [&] {
+        check_alike(parameter);
+        describe(parameter);
+      });
       const QwixParameter& described = plan_.parameters.back();
       wanted.push_back({described.values.name, described.values.dtype, described.values.shape, {}, false});
       for (const auto& part : {described.scales, described.zero_points}) {
@@ -83,6 +87,52 @@ class QwixPlacer {
     return plan_.tensors[works_[source.weight].front()];
   }
 
+  // Blocks of every quantized parameter. Qwix has one rule for all that a module owns.
+  void choose_all_blocks() {
+    blocks_.resize(found_.parameters.size());
+    std::unordered_map<std::string, std::vector<std::size_t>> modules;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const JaxParameter& parameter = found_.parameters[i];
+      if (!first_work(parameter.sources.front()).is_quantized()) {
+        continue;
+      }
+      with_context(fmt::format("parameter {}", parameter.name), [&] {
+        check_alike(parameter);
+        blocks_[i] = choose_blocks(checkpoint_, plan_, works_, parameter);
+      });
+      if (!parameter.opaque) {
+        modules[parameter.name.substr(0, parameter.name.rfind('.'))].push_back(i);
+      }
+    }
+    for (const auto& [module, members] : modules) {
+      share_blocks(module, members);
+    }
+  }
+
+  // The largest block that fits all, unless each has one scale for all its inputs.
+  void share_blocks(const std::string& module, const std::vector<std::size_t>& members) {
+    std::uint64_t block = 0;
+    bool is_whole = true;
+    for (const std::size_t member : members) {
+      block = std::gcd(block, blocks_[member].cols);
+      is_whole = is_whole && blocks_[member].is_whole;
+    }
+    for (const std::size_t member : members) {
+      const JaxParameter& parameter = found_.parameters[member];
+      if (!is_whole && parameter.block && *parameter.block != block) {
+        fail(fmt::format("parameter {}: blocks of {} are stated, but module {} needs {} for all of "
+                         "its parameters, since Qwix has one rule for a module",
+                         parameter.name,
+                         *parameter.block,
+                         module,
+                         block));
+      }
+      if (!is_whole) {
+        blocks_[member] = {1, block, false};
+      }
+    }
+  }
+
   // Fills plan_.parameters with what will be stored for one.
   void describe(const JaxParameter& parameter) {
     QwixParameter& described = plan_.parameters.emplace_back();
@@ -102,7 +152,6 @@ class QwixPlacer {
       described.axes.push_back(fmt::format("{}", fmt::join(names, "_")));
     }
     described.values.shape = parameter.shape();
-    check_alike(parameter);
     if (first_work(parameter.sources.front()).is_quantized()) {
       describe_codes(parameter, described);
     } else {
@@ -148,7 +197,7 @@ class QwixPlacer {
         scale_dtype = codes.scale_dtype == DType::kF32 ? DType::kF32 : scale_dtype;
       }
     }
-    const ScaleBlocks blocks = choose_blocks(checkpoint_, plan_, works_, parameter);
+    const ScaleBlocks& blocks = blocks_[plan_.parameters.size() - 1];
     described.logical_type = first.logical_type;
     described.block_in = blocks.is_whole ? 0 : blocks.cols;
     described.block_out = blocks.rows;
@@ -168,7 +217,7 @@ class QwixPlacer {
     ParameterPlaces of_parameter;
     of_parameter.values = places.at(described.values.name);
     if (described.is_quantized()) {
-      of_parameter.blocks = choose_blocks(checkpoint_, plan_, works_, parameter);
+      of_parameter.blocks = blocks_[static_cast<std::size_t>(&parameter - found_.parameters.data())];
       of_parameter.scales = places.at(described.scales->name);
     }
     if (described.zero_points) {
@@ -204,6 +253,7 @@ class QwixPlacer {
   Plan& plan_;
   std::vector<std::vector<std::size_t>> works_;
   JaxParameters found_;
+  std::vector<ScaleBlocks> blocks_;  // of each
 };
 
 }  // namespace
