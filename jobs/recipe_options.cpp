@@ -1,10 +1,13 @@
 #include "jobs/recipe_options.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <sstream>
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -62,16 +65,27 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
           "--scheme",
           options->scheme,
           "number format: mxfp4 (default), mxfp6-e2m3, mxfp6-e3m2, fp8-channel, fp8-block, int8, "
-          "int4-g128, int4-g32; bf16 and f32 fold and do not quantize; source carries over what the "
+          "int4-g128, int4-g32; bf16 and f32 fold and do not quantize; source carries over what "
+          "the "
           "source has, in layout qwix (default there)")
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option(
-          "--layout",
-          options->layout,
-          "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks), qwix (JAX) or plain (default: "
-          "what most readers of the scheme take)")
+      .add_option("--scheme-for",
+                  options->schemes,
+                  "another scheme, or keep, for the tensors or modules that match, e.g. "
+                  "'*.self_attn.*=fp8-channel' (repeatable: the first that matches counts, after "
+                  "--keep)")
+      ->type_name("PATTERN=SCHEME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  command
+      .add_option("--layout",
+                  options->layout,
+                  "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks), qwix "
+                  "(JAX) or plain (default: "
+                  "what most readers of the scheme take)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -128,10 +142,11 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("FILE")
       ->group(group);
   command
-      .add_option("--jax-model",
-                  options->jax_model,
-                  "layout qwix: how the JAX model names and shapes its parameters, a built-in name or "
-                  "a JSON file (default: nnx)")
+      .add_option(
+          "--jax-model",
+          options->jax_model,
+          "layout qwix: how the JAX model names and shapes its parameters, a built-in name or "
+          "a JSON file (default: nnx)")
       ->type_name("FILE")
       ->group(group);
   command
@@ -176,6 +191,10 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.scheme) {
     recipe.scheme = scheme_from_name(*options.scheme);
+  }
+  if (!options.schemes.empty()) {
+    recipe.schemes.clear();
+    std::ranges::transform(options.schemes, std::back_inserter(recipe.schemes), parse_scheme_rule);
   }
   if (options.layout) {
     recipe.layout = layout_from_name(*options.layout);

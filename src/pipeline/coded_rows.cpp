@@ -40,9 +40,8 @@ void spread_rows(std::uint64_t block_rows, CodedRows& rows) {
   const std::vector<float> of_blocks = rows.scales;
   rows.scales.resize(rows.rows * rows.groups);
   for (std::size_t row = 0; row < rows.rows; ++row) {
-    std::copy_n(&of_blocks[row / block_rows * rows.groups],
-                rows.groups,
-                &rows.scales[row * rows.groups]);
+    std::copy_n(
+        &of_blocks[row / block_rows * rows.groups], rows.groups, &rows.scales[row * rows.groups]);
   }
 }
 
@@ -87,9 +86,8 @@ void unpack_nvfp4_scales(std::span<const std::uint8_t> scales,
   rows.group = kNvfp4Block;
   rows.groups = rows.cols / kNvfp4Block;
   rows.scales.resize(scales.size());
-  std::ranges::transform(scales, rows.scales.begin(), [&](std::uint8_t scale) {
-    return nvfp4_factor(scale, global);
-  });
+  std::ranges::transform(
+      scales, rows.scales.begin(), [&](std::uint8_t scale) { return nvfp4_factor(scale, global); });
 }
 
 void unpack_scheme(const Context& context,
@@ -131,8 +129,7 @@ void unpack_scheme(const Context& context,
       rows.codes.resize(rows.rows * rows.cols);
       const std::span<std::int8_t> codes(reinterpret_cast<std::int8_t*>(rows.codes.data()),
                                          rows.codes.size());
-      int_unpack_columns(
-          context, IntPacking{}, as_codes(parts[0]), rows.rows, rows.cols, codes);
+      int_unpack_columns(context, IntPacking{}, as_codes(parts[0]), rows.rows, rows.cols, codes);
       read_floats(context, DType::kBf16, parts[1], rows.scales);
       return;
     }

@@ -55,8 +55,10 @@ RowProducer::RowProducer(const Context& context,
       folds_(folds),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
-  if (!is_floating_point(plan.recipe.scheme)) {
-    codec_.emplace(context, plan.recipe);
+  for (const TensorWork& work : plan.tensors) {
+    if (work.is_quantized()) {
+      codecs_.try_emplace(work.scheme, context, work.scheme, plan.recipe);
+    }
   }
 }
 
@@ -227,13 +229,14 @@ void RowProducer::encode(const TensorWork& work,
       store(work, begin + done, values, parts[0]);
       continue;
     }
-    codec_->encode(values, parts);
+    SchemeCodec& codec = codecs_.at(work.scheme);
+    codec.encode(values, parts);
     if (parts.size() > 2 && !parts[2].empty()) {
       write_shape(work, parts[2]);
     }
     restored_.resize(values_.size());
     const FloatMatrix restored{restored_.data(), now, work.cols};
-    codec_->decode(parts, restored);
+    codec.decode(parts, restored);
     add_errors(context_, restored, values, errors);
   }
 }

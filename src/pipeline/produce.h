@@ -4,6 +4,7 @@
 // to verify one.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -77,7 +78,7 @@ class RowProducer {
   const std::vector<ActivationFold>& folds_;
   std::uint64_t buffer_bytes_;
   WeightReader reader_;
-  std::optional<SchemeCodec> codec_;       // of a scheme that quantizes
+  std::map<Scheme, SchemeCodec> codecs_;   // of what is quantized
   std::optional<std::size_t> factors_of_;  // the tensor that factors_ are for
   TensorFactors factors_;
   std::vector<float> row_divisors_;  // of the rows that are worked on

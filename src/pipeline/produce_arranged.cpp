@@ -113,10 +113,8 @@ void RowProducer::arrange_codes(const TensorWork& work,
     }
   }
   std::vector<std::byte> scales(block_scales_.size() * target.scales->element_bytes());
-  (void)encode_from_float(context_,
-                          {block_scales_.data(), 1, block_scales_.size()},
-                          target.scales->dtype,
-                          scales);
+  (void)encode_from_float(
+      context_, {block_scales_.data(), 1, block_scales_.size()}, target.scales->dtype, scales);
   emit_arranged(*target.scales, blocks, scales, turned_, emit);
   if (target.zero_points) {
     emit_arranged(*target.zero_points, blocks, zero_points, turned_, emit);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <numeric>
 
@@ -63,15 +64,15 @@ class TaskEvaluator {
         plan_(plan),
         statistics_(statistics),
         cache_(candidates),
-        reader_(context, checkpoint, plan.architecture),
-        curve_(context, plan.recipe) {}
+        reader_(context, checkpoint, plan.architecture) {}
 
   void evaluate(const SearchTask& task, std::span<double> sums) {
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
     const Activation& activation = plan_.architecture.activations[task.activation];
     const std::uint64_t cols = activation.columns.num_columns();
     expand(activation, cache_.of(task.group));
-    const std::uint64_t together = rows_together(searched_scheme(plan_.recipe));
+    const Scheme scheme = searched_scheme(plan_.choices[task.tensor].scheme.value());
+    const std::uint64_t together = rows_together(scheme);
     const std::uint64_t rows_read = std::max(together, kWorkElements / cols / together * together);
     std::uint64_t row = task.begin;
     while (row < task.end) {
@@ -79,20 +80,22 @@ class TaskEvaluator {
       const std::uint64_t rows = std::min(rows_read, left);
       decode_rows(tensor, row, rows, task.step);
       keep_columns(activation.columns, rows, tensor.in_features());
-      add_error_curve(ConstFloatMatrix(values_.data(), rows, cols), sums);
+      add_error_curve(scheme, ConstFloatMatrix(values_.data(), rows, cols), sums);
       row += rows * task.step;
     }
   }
 
  private:
   // Of what is in values_, with candidates_ and importance_.
-  void add_error_curve(ConstFloatMatrix values, std::span<double> sums) {
+  void add_error_curve(Scheme scheme, ConstFloatMatrix values, std::span<double> sums) {
     const ConstFloatMatrix candidates(candidates_.data(), sums.size(), values.cols);
-    if (is_mx(searched_scheme(plan_.recipe))) {
-      mx_error_curve(context_, mx_spec_of(plan_.recipe), values, importance_, candidates, sums);
-    } else {
-      curve_.add(values, importance_, candidates, sums);
+    if (is_mx(scheme)) {
+      const MxSpec spec = mx_spec_of(scheme, plan_.recipe);
+      mx_error_curve(context_, spec, values, importance_, candidates, sums);
+      return;
     }
+    curves_.try_emplace(scheme, context_, scheme, plan_.recipe)
+        .first->second.add(values, importance_, candidates, sums);
   }
 
   // Candidates and importance per column of the activation's readers.
@@ -147,7 +150,7 @@ class TaskEvaluator {
   std::vector<float> candidates_;
   std::vector<float> importance_;
   WeightReader reader_;
-  SchemeErrorCurve curve_;
+  std::map<Scheme, SchemeErrorCurve> curves_;
   std::vector<float> values_;
 };
 

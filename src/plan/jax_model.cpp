@@ -83,10 +83,9 @@ JaxRule read_rule(const JsonValue& value) {
       "weights",
       {"from", "to", "if", "axes", "join", "at", "sizes", "take", "opaque", "block"});
   JaxRule rule;
-  const std::vector<std::string> from =
-      reader.at("from").kind == JsonValue::Kind::kString
-          ? std::vector<std::string>{reader.text("from")}
-          : reader.texts_or_empty("from");
+  const std::vector<std::string> from = reader.at("from").kind == JsonValue::Kind::kString
+                                            ? std::vector<std::string>{reader.text("from")}
+                                            : reader.texts_or_empty("from");
   if (from.empty()) {
     fail("weights: \"from\" is an empty list");
   }
@@ -197,10 +196,10 @@ std::string load_jax_model(const std::string& name_or_file) {
   }
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(wanted, ignored)) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("JAX model {}: neither a file nor one of the built-in {}",
-                            wanted,
-                            builtin_names()));
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format(
+            "JAX model {}: neither a file nor one of the built-in {}", wanted, builtin_names()));
   }
   return read_text_file(wanted, kMaxFileBytes);
 }

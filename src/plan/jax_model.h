@@ -37,11 +37,11 @@ struct AxisTake {
 
 // Which weights become a parameter.
 struct JaxRule {
-  std::vector<NamePattern> from;   // several are joined, or stacked along "part"
-  std::string to;                  // name, with placeholders
-  std::string condition;           // expression; empty: always
+  std::vector<NamePattern> from;    // several are joined, or stacked along "part"
+  std::string to;                   // name, with placeholders
+  std::string condition;            // expression; empty: always
   std::optional<AxisPattern> axes;  // nothing: dimensions stay as they are
-  std::string join;                // the axis along which several are joined
+  std::string join;                 // the axis along which several are joined
   std::vector<std::pair<std::string, std::string>> at;     // index -> expression
   std::vector<std::pair<std::string, std::string>> sizes;  // axis -> expression
   std::optional<AxisTake> take;

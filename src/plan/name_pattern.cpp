@@ -83,9 +83,7 @@ std::optional<NameBinding> NamePattern::match(std::string_view name) const {
   return std::nullopt;
 }
 
-bool NamePattern::match_from(std::size_t index,
-                             std::string_view rest,
-                             NameBinding& binding) const {
+bool NamePattern::match_from(std::size_t index, std::string_view rest, NameBinding& binding) const {
   if (index == pieces_.size()) {
     return rest.empty();
   }
@@ -99,10 +97,10 @@ bool NamePattern::match_from(std::size_t index,
   const std::size_t shortest = piece.has_dots ? 0 : 1;
   for (std::size_t size = longest + 1; size-- > shortest;) {
     const std::string text(rest.substr(0, size));
-    const bool fits = piece.is_number ? is_number(text)
-                                      : piece.choices.empty() ||
-                                            std::ranges::find(piece.choices, text) !=
-                                                piece.choices.end();
+    const bool fits = piece.is_number
+                          ? is_number(text)
+                          : piece.choices.empty() ||
+                                std::ranges::find(piece.choices, text) != piece.choices.end();
     if (!fits) {
       continue;
     }

@@ -1,7 +1,8 @@
 #pragma once
 
 // Names with placeholders that stand for what a name has there: "layers.{layer}.mlp.{part}_proj".
-// {x} is any text without a dot, {x:*} any text, an empty one too, {x:a|b} one of these texts, {x:#} a number.
+// {x} is any text without a dot, {x:*} any text, an empty one too, {x:a|b} one of these texts,
+// {x:#} a number.
 
 #include <optional>
 #include <string>

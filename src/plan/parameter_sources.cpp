@@ -13,7 +13,7 @@ namespace quantmill {
 
 namespace {
 
-using Places = std::map<std::string, std::uint64_t>;                   // axis -> index
+using Places = std::map<std::string, std::uint64_t>;                  // axis -> index
 using Taken = std::map<std::pair<std::size_t, Places>, std::size_t>;  // "from", place -> weight
 
 [[noreturn]] void fail(const std::string& message) {
@@ -111,12 +111,13 @@ void check_complete(const JaxRule& rule,
     wanted = checked_multiply(wanted, axis == kPartAxis ? 1 : size).value_or(0);
   }
   if (wanted != taken.size()) {
-    fail(fmt::format("{} of the {} weights that it is made of are there, among them {}; the first "
-                     "that is missing is {}",
-                     taken.size(),
-                     wanted,
-                     weights[parameter.sources.front().weight].entry.name,
-                     first_missing(rule, taken, stacks, stacks_parts)));
+    fail(
+        fmt::format("{} of the {} weights that it is made of are there, among them {}; the first "
+                    "that is missing is {}",
+                    taken.size(),
+                    wanted,
+                    weights[parameter.sources.front().weight].entry.name,
+                    first_missing(rule, taken, stacks, stacks_parts)));
   }
 }
 

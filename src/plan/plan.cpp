@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "kernels/convert.h"
 #include "kernels/mx.h"
+#include "plan/architecture_file.h"
+#include "plan/module_patterns.h"
 #include "plan/quark_config.h"
 #include "plan/qwix_layout.h"
 #include "plan/search_plan.h"
@@ -95,7 +97,7 @@ void allow_all_groups(Plan& plan) {
   }
 }
 
-void check_quantizable(const ModelTensor& tensor, DType dtype, const Recipe& recipe) {
+void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, Layout layout) {
   if (!is_convertible(dtype)) {
     throw Error(
         ErrorCode::kInput,
@@ -106,7 +108,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, const Recipe& rec
             dtype_name(dtype),
             tensor.module));
   }
-  const std::uint64_t block = columns_together(recipe.scheme);
+  const std::uint64_t block = columns_together(scheme);
   if (tensor.in_features() % block != 0) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: {} columns are not a multiple of the {} that share a scale "
@@ -115,14 +117,14 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, const Recipe& rec
                             tensor.name,
                             tensor.in_features(),
                             block,
-                            scheme_name(recipe.scheme),
+                            scheme_name(scheme),
                             tensor.module));
   }
   std::uint64_t written = 0;
   for (const WrittenSlice& slice : tensor.written_as) {
     written += slice.rows.num_rows();
   }
-  if (recipe.layout != Layout::kQwix && tensor.slice && written != tensor.out_features()) {
+  if (layout != Layout::kQwix && tensor.slice && written != tensor.out_features()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: the architecture's \"written_as\" names tensors for {} of "
                             "its {} rows, so servers could not read it quantized; leave it as it "
@@ -189,9 +191,7 @@ void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
 }
 
 // Fills plan.tensors, but for their places.
-void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
-  const bool quantizes =
-      !is_floating_point(plan.recipe.scheme) && plan.recipe.scheme != Scheme::kSource;
+void decide_tensors(Plan& plan) {
   for (std::size_t index = 0; index < plan.architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = plan.architecture.tensors[index];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
@@ -204,17 +204,19 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
       continue;
     }
     check_decodable(tensor, source);
-    if (plan.recipe.scheme == Scheme::kSource && !source.is_plain() &&
-        (quantized[index] || !tensor.quantizable)) {
+    std::optional<Scheme> scheme = plan.choices[index].scheme;
+    if (plan.recipe.scheme == Scheme::kSource && !tensor.quantizable) {
+      scheme = Scheme::kSource;  // what can't be quantized anew can be carried over
+    }
+    if (scheme == Scheme::kSource && !source.is_plain()) {
       work.scheme = Scheme::kSource;
       add_quantized(tensor, true, true, std::move(work), plan.tensors);
       continue;
     }
-    if (quantizes && quantized[index]) {
-      check_quantizable(tensor, entry.dtype, plan.recipe);
-      work.scheme = plan.recipe.scheme;
-      const bool has_codes = plan.recipe.scheme == Scheme::kMxfp4 &&
-                             source.encoding == Encoding::kMx &&
+    if (scheme && *scheme != Scheme::kSource && !is_floating_point(*scheme)) {
+      check_quantizable(tensor, entry.dtype, *scheme, plan.recipe.layout);
+      work.scheme = *scheme;
+      const bool has_codes = work.scheme == Scheme::kMxfp4 && source.encoding == Encoding::kMx &&
                              source.element == ElementFormat::kE2m1;
       add_quantized(tensor,
                     has_codes && folds.empty(),
@@ -241,7 +243,7 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
 // The output tensors of one work.
 std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
   if (work.is_quantized()) {
-    return stored_parts(plan.recipe.scheme, plan.recipe.layout, work.name, work.rows, work.cols);
+    return stored_parts(work.scheme, plan.recipe.layout, work.name, work.rows, work.cols);
   }
   const std::size_t stored = plan.architecture.tensors[work.tensor].stored;
   return {{work.name, work.stored, plan.architecture.weights[stored].entry.shape}};
@@ -286,13 +288,6 @@ void place(const Checkpoint& checkpoint, Plan& plan) {
   }
 }
 
-// bytes * part / whole, without overflow: part and whole have a common divisor.
-std::uint64_t checked_share(std::uint64_t bytes, std::uint64_t part, std::uint64_t whole) {
-  const std::uint64_t divisor = std::gcd(part, whole);
-  return bytes / (whole / divisor) * (part / divisor) +
-         bytes % (whole / divisor) * (part / divisor) / (whole / divisor);
-}
-
 void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
     const TensorWork& work = plan.tensors[index];
@@ -317,6 +312,28 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   }
 }
 
+std::vector<std::string> excluded(const Plan& plan) {
+  std::vector<bool> quantized;
+  for (const SchemeChoice& choice : plan.choices) {
+    quantized.push_back(choice.is_quantized());
+  }
+  return exclude_list(plan.architecture, quantized);
+}
+
+std::vector<SchemeModules> modules_of(const Plan& plan) {
+  std::vector<QuantizedModule> modules;
+  for (const TensorWork& work : plan.tensors) {
+    if (work.is_quantized()) {
+      modules.push_back(
+          {module_of(work.name), plan.architecture.tensors[work.tensor].fused_group, work.scheme});
+    }
+  }
+  return modules_by_scheme(modules,
+                           plan.recipe.scheme,
+                           plan.architecture.prefixes,
+                           plan.architecture.server_layer_offset);
+}
+
 // With statistics, groups are searched where they allow it; without, scales come from elsewhere for
 // every group that can be folded at all.
 Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statistics* statistics) {
@@ -327,15 +344,15 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   plan.architecture = resolve(checkpoint, recipe, config);
   plan.folds.resize(plan.architecture.tensors.size());
   plan.groups.resize(plan.architecture.fold_groups.size());
-  const std::vector<bool> quantized = choose_quantized(plan.architecture, recipe);
+  plan.choices = choose_schemes(plan.architecture, recipe);
   if (statistics != nullptr) {
     match_statistics(*statistics, plan.architecture);
-    decide_groups(*statistics, quantized, plan);
+    decide_groups(*statistics, plan);
   } else {
     allow_all_groups(plan);
   }
   assign_folds(plan);
-  decide_tensors(quantized, plan);
+  decide_tensors(plan);
   if (recipe.layout == Layout::kQwix) {
     place_qwix(checkpoint, config, plan);
   } else {
@@ -343,40 +360,13 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   }
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
-    cut_search_tasks(*statistics, quantized, plan);
+    cut_search_tasks(*statistics, plan);
   }
-  plan.config = output_config(config, recipe, exclude_list(plan.architecture, quantized));
+  plan.config = output_config(config, recipe, modules_of(plan), excluded(plan));
   return plan;
 }
 
 }  // namespace
-
-std::uint64_t TensorWork::rows_together() const {
-  std::uint64_t together = is_quantized() && !copies_codes ? quantmill::rows_together(scheme) : 1;
-  for (const ArrangedTarget& target : targets) {
-    together = std::lcm(together, target.block_rows);
-  }
-  return together;
-}
-
-std::uint64_t TensorWork::output_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const OutputPlace& part : parts) {
-    bytes += part.size_bytes;
-  }
-  return bytes;
-}
-
-std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
-  const SourceWeight& weight =
-      plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
-  std::uint64_t bytes = 0;
-  for (const auto& part : {std::optional(weight.codes), weight.scales, weight.zero_points}) {
-    bytes += part ? checkpoint.tensors()[*part].entry.size_bytes() : 0;
-  }
-  const std::uint64_t elements = weight.entry.num_elements();
-  return elements == 0 ? 0 : checked_share(bytes, work.rows * work.cols, elements);
-}
 
 Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const Recipe& recipe) {
   return plan_job(checkpoint, recipe, &statistics);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/layout.h"
@@ -14,6 +15,7 @@
 #include "plan/arrangement.h"
 #include "plan/qwix_parameter.h"
 #include "plan/recipe.h"
+#include "plan/selection.h"
 #include "stats/statistics.h"
 
 namespace quantmill {
@@ -72,6 +74,8 @@ struct TensorWork {
 
   // That are made at once: tasks and pieces of tasks are cut between them.
   [[nodiscard]] std::uint64_t rows_together() const;
+  // Of the scheme or the type that it is stored as.
+  [[nodiscard]] std::string_view stored_name() const;
 
   [[nodiscard]] std::uint64_t output_bytes() const;
 };
@@ -107,18 +111,19 @@ struct GroupPlan {
 struct Plan {
   Recipe recipe;
   ResolvedArchitecture architecture;
-  std::vector<TensorFolds> folds;   // one per tensor of the architecture
-  std::vector<TensorWork> tensors;  // in the checkpoint's order
+  std::vector<SchemeChoice> choices;  // one per tensor of the architecture
+  std::vector<TensorFolds> folds;     // as many
+  std::vector<TensorWork> tensors;    // in the checkpoint's order
   std::vector<OutputShard> shards;
-  std::vector<GroupPlan> groups;         // one per fold group
-  std::vector<SearchTask> search_tasks;  // by group, reader, row
-  std::vector<WriteTask> write_tasks;    // by tensor, row
-  std::string config;                    // config.json of the output
+  std::vector<GroupPlan> groups;          // one per fold group
+  std::vector<SearchTask> search_tasks;   // by group, reader, row
+  std::vector<WriteTask> write_tasks;     // by tensor, row
+  std::string config;                     // config.json of the output
   std::vector<QwixParameter> parameters;  // of layout qwix
   std::vector<TextFile> beside;           // files that are written beside the shards
-  std::vector<std::string> notices;      // what a user should know before the night
-  std::uint64_t source_bytes = 0;        // of tensors
-  std::uint64_t output_bytes = 0;        // of files, without what is copied beside the weights
+  std::vector<std::string> notices;       // what a user should know before the night
+  std::uint64_t source_bytes = 0;         // of tensors
+  std::uint64_t output_bytes = 0;         // of files, without what is copied beside the weights
 };
 
 // Statistics are needed by scaling awq-grid; an empty table otherwise.

@@ -88,9 +88,8 @@ QwixCodes made_codes(Scheme scheme, std::uint64_t rows, std::uint64_t cols) {
 QwixCodes qwix_codes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
   QwixCodes codes =
       work.copies_codes
-          ? carried_codes(
-                checkpoint,
-                plan.architecture.weights[plan.architecture.tensors[work.tensor].stored])
+          ? carried_codes(checkpoint,
+                          plan.architecture.weights[plan.architecture.tensors[work.tensor].stored])
           : made_codes(work.scheme, work.rows, work.cols);
   if (plan.recipe.scale_type == ScaleType::kF32) {
     codes.scale_dtype = DType::kF32;

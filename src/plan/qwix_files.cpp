@@ -46,9 +46,9 @@ struct RuleSettings {
 
 // Modules that differ in their numbers only.
 struct ModuleFamily {
-  std::string pattern;                                 // numbers as wildcards
-  std::size_t num_numbers = 0;                         // in a path
-  std::set<std::vector<std::string>> modules;          // all, as steps
+  std::string pattern;                         // numbers as wildcards
+  std::size_t num_numbers = 0;                 // in a path
+  std::set<std::vector<std::string>> modules;  // all, as steps
   std::vector<std::pair<RuleSettings, std::vector<std::vector<std::string>>>> quantized;
 
   void add_quantized(const RuleSettings& settings, const std::vector<std::string>& module) {

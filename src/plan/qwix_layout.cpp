@@ -56,7 +56,8 @@ class QwixPlacer {
         describe(parameter);
       });
       const QwixParameter& described = plan_.parameters.back();
-      wanted.push_back({described.values.name, described.values.dtype, described.values.shape, {}, false});
+      wanted.push_back(
+          {described.values.name, described.values.dtype, described.values.shape, {}, false});
       for (const auto& part : {described.scales, described.zero_points}) {
         if (part) {
           wanted.push_back({part->name, part->dtype, part->shape, {}, true});
@@ -120,12 +121,13 @@ class QwixPlacer {
     for (const std::size_t member : members) {
       const JaxParameter& parameter = found_.parameters[member];
       if (!is_whole && parameter.block && *parameter.block != block) {
-        fail(fmt::format("parameter {}: blocks of {} are stated, but module {} needs {} for all of "
-                         "its parameters, since Qwix has one rule for a module",
-                         parameter.name,
-                         *parameter.block,
-                         module,
-                         block));
+        fail(
+            fmt::format("parameter {}: blocks of {} are stated, but module {} needs {} for all of "
+                        "its parameters, since Qwix has one rule for a module",
+                        parameter.name,
+                        *parameter.block,
+                        module,
+                        block));
       }
       if (!is_whole) {
         blocks_[member] = {1, block, false};
@@ -203,7 +205,7 @@ class QwixPlacer {
     described.block_out = blocks.rows;
     described.values.name = parameter.name + ".array.qvalue";
     described.values.dtype = first.dtype;
-    const std::vector<std::uint64_t> shape = 
+    const std::vector<std::uint64_t> shape =
         scale_shape(plan_, first_work(parameter.sources.front()), parameter, blocks);
     described.scales = {parameter.name + ".array.scale", scale_dtype, shape};
     if (first.has_zero_points) {
@@ -217,7 +219,8 @@ class QwixPlacer {
     ParameterPlaces of_parameter;
     of_parameter.values = places.at(described.values.name);
     if (described.is_quantized()) {
-      of_parameter.blocks = blocks_[static_cast<std::size_t>(&parameter - found_.parameters.data())];
+      of_parameter.blocks =
+          blocks_[static_cast<std::size_t>(&parameter - found_.parameters.data())];
       of_parameter.scales = places.at(described.scales->name);
     }
     if (described.zero_points) {
@@ -244,7 +247,8 @@ class QwixPlacer {
       plan_.notices.push_back(fmt::format(
           "the JAX model leaves out {} tensors: {}{}",
           names.size(),
-          fmt::join(names.begin(), names.begin() + std::min<std::ptrdiff_t>(3, std::ssize(names)), ", "),
+          fmt::join(
+              names.begin(), names.begin() + std::min<std::ptrdiff_t>(3, std::ssize(names)), ", "),
           names.size() > 3 ? ", …" : ""));
     }
   }

@@ -68,8 +68,7 @@ std::vector<Taker> find_takers(const JaxModel& model,
         continue;
       }
       Taker taker{&rule, position, std::move(*binding)};
-      if (rule.condition.empty() ||
-          names_of(taker, parameters).number(rule.condition) != 0) {
+      if (rule.condition.empty() || names_of(taker, parameters).number(rule.condition) != 0) {
         takers.push_back(std::move(taker));
         break;
       }
@@ -97,9 +96,8 @@ std::vector<SizedAxis> size_axes(const AxisGroup& group,
       axes.back().size = names.number(stated->second);
       known = checked_multiply(known, axes.back().size).value_or(0);
     } else if (unknown) {
-      fail(fmt::format("the sizes of {} and {} are both open; state one in \"sizes\"",
-                       group[*unknown],
-                       axis));
+      fail(fmt::format(
+          "the sizes of {} and {} are both open; state one in \"sizes\"", group[*unknown], axis));
     } else {
       unknown = axes.size() - 1;
     }
@@ -177,9 +175,8 @@ class ParameterFinder {
     const std::vector<std::uint64_t>& shape = weights_[weight].entry.shape;
     const AxisPattern axes = axes_of(rule, shape.size());
     if (axes.from.size() != shape.size()) {
-      fail(fmt::format("its axes are {}, but the shape is [{}]",
-                       axes.from.size(),
-                       fmt::join(shape, ", ")));
+      fail(fmt::format(
+          "its axes are {}, but the shape is [{}]", axes.from.size(), fmt::join(shape, ", ")));
     }
     RuleNames names = names_of(taker, parameters_);
     for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -263,8 +260,9 @@ class ParameterFinder {
       for (std::size_t dot = name.find('.'); dot != std::string::npos;
            dot = name.find('.', dot + 1)) {
         if (names.contains(name.substr(0, dot))) {
-          fail(fmt::format(
-              "parameter {}: {} is a parameter too, so it can't hold others", name, name.substr(0, dot)));
+          fail(fmt::format("parameter {}: {} is a parameter too, so it can't hold others",
+                           name,
+                           name.substr(0, dot)));
         }
       }
     }
@@ -296,8 +294,10 @@ JaxParameters find_jax_parameters(const JaxModel& model,
                                   const std::string& config_json,
                                   const std::vector<SourceWeight>& weights,
                                   const std::vector<bool>& wanted) {
-  const Parameters parameters = read_parameters(
-      model.parameters, parse_json(config_json, "config.json", ErrorCode::kInput), model.config_sections);
+  const Parameters parameters =
+      read_parameters(model.parameters,
+                      parse_json(config_json, "config.json", ErrorCode::kInput),
+                      model.config_sections);
   return ParameterFinder(model, parameters, weights, wanted).find();
 }
 

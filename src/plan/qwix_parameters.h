@@ -48,9 +48,10 @@ struct JaxParameters {
   std::vector<std::size_t> left_out;     // weights
 };
 
-// Of the weights that are wanted. `config_json` states what the model's expressions need. Errors, kInput: a weight that no rule takes (named,
-// with what to do), a rule whose axes do not fit the weight's shape, a group of weights of which
-// one is missing or two take the same place, parameters of one name, or one below another.
+// Of the weights that are wanted. `config_json` states what the model's expressions need. Errors,
+// kInput: a weight that no rule takes (named, with what to do), a rule whose axes do not fit the
+// weight's shape, a group of weights of which one is missing or two take the same place, parameters
+// of one name, or one below another.
 JaxParameters find_jax_parameters(const JaxModel& model,
                                   const std::string& config_json,
                                   const std::vector<SourceWeight>& weights,

@@ -63,12 +63,13 @@ AxisNumbers scale_divisors(const ParameterSource& source,
       }
     }
     if (names.size() > 1) {
-      fail(fmt::format("its {} are split into ({}), and Qwix has one scale for all of the first of "
-                       "them, but the codes have a scale for every {}; only codes with one scale "
-                       "for each output can be stored so",
-                       what,
-                       fmt::join(names, " "),
-                       block));
+      fail(
+          fmt::format("its {} are split into ({}), and Qwix has one scale for all of the first of "
+                      "them, but the codes have a scale for every {}; only codes with one scale "
+                      "for each output can be stored so",
+                      what,
+                      fmt::join(names, " "),
+                      block));
     }
     for (const std::string& name : names) {
       divisors[name] = block;
@@ -223,7 +224,8 @@ ScaleBlocks choose_blocks(const Checkpoint& checkpoint,
       const bool takes_outputs = source.taken_dimension == dimensions.out;
       const std::uint64_t first = takes_outputs ? source.taken_start : 0;
       rows = std::gcd(rows, std::gcd(std::gcd(codes.block_rows, outputs), first));
-      cols = std::gcd(cols, codes.block_cols >= inputs ? inputs : std::gcd(codes.block_cols, inputs));
+      cols =
+          std::gcd(cols, codes.block_cols >= inputs ? inputs : std::gcd(codes.block_cols, inputs));
       is_whole = is_whole && codes.block_cols >= inputs;
       for (const SizedAxis& axis : source.dimensions[dimensions.in]) {
         is_whole = is_whole && totals.at(axis.name) == axis.size;
@@ -234,10 +236,11 @@ ScaleBlocks choose_blocks(const Checkpoint& checkpoint,
   std::uint64_t block = is_square ? std::gcd(rows, cols) : cols;
   if (parameter.block) {
     if (*parameter.block == 0 || block % *parameter.block != 0) {
-      fail(fmt::format("blocks of {} do not fit: the codes' blocks, their outputs and their inputs "
-                       "allow {} at most, and what divides it",
-                       *parameter.block,
-                       block));
+      fail(
+          fmt::format("blocks of {} do not fit: the codes' blocks, their outputs and their inputs "
+                      "allow {} at most, and what divides it",
+                      *parameter.block,
+                      block));
     }
     is_whole = is_whole && *parameter.block == block;
     block = *parameter.block;
@@ -281,11 +284,9 @@ void add_target(const Plan& plan,
         scale_divisors(source, linear_dimensions(plan, work), places.blocks);
     target.block_rows = places.blocks.rows;
     target.block_cols = places.blocks.cols;
-    target.scales = arrange(
-        *places.scales, parameter, source, slice, sides, divisors);
+    target.scales = arrange(*places.scales, parameter, source, slice, sides, divisors);
     if (places.zero_points) {
-      target.zero_points =
-          arrange(*places.zero_points, parameter, source, slice, sides, divisors);
+      target.zero_points = arrange(*places.zero_points, parameter, source, slice, sides, divisors);
     }
   }
   take_range(source, sides, target);
@@ -298,11 +299,12 @@ void finish_targets(const Plan& plan, TensorWork& work) {
     covered += (target.row_end - target.row_begin) * (target.col_end - target.col_begin);
   }
   if (covered != work.rows * work.cols) {
-    fail(fmt::format("tensor {}: the parts of it that parameters take are {} elements, but it has "
-                     "{}; every element must go to one parameter",
-                     work.name,
-                     covered,
-                     work.rows * work.cols));
+    fail(
+        fmt::format("tensor {}: the parts of it that parameters take are {} elements, but it has "
+                    "{}; every element must go to one parameter",
+                    work.name,
+                    covered,
+                    work.rows * work.cols));
   }
   const ArrangedPart& values = work.targets.front().values;
   const std::uint64_t bytes = work.rows * work.cols * values.element_bytes();

@@ -19,8 +19,7 @@ std::string stored_as(const QwixParameter& parameter) {
   if (!parameter.is_quantized()) {
     return std::string(dtype_name(parameter.values.dtype));
   }
-  const std::string inputs =
-      parameter.block_in == 0 ? "all" : std::to_string(parameter.block_in);
+  const std::string inputs = parameter.block_in == 0 ? "all" : std::to_string(parameter.block_in);
   return fmt::format("{} in {}, scales {} [{}] of {} x {}{}{}",
                      parameter.logical_type,
                      dtype_name(parameter.values.dtype),

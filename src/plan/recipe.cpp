@@ -1,16 +1,13 @@
 #include "plan/recipe.h"
 
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/checked.h"
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "plan/json_text.h"
 
@@ -37,7 +34,9 @@ constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 16> kKeys{"scheme",
+constexpr std::string_view kKeep = "keep";  // in place of a scheme
+constexpr std::array<std::string_view, 17> kKeys{"scheme",
+                                                 "schemes",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
@@ -113,6 +112,29 @@ std::vector<std::string> texts_of(const JsonValue& value, const std::string& key
   return texts;
 }
 
+SchemeRule rule_of(std::string pattern, const std::string& scheme) {
+  SchemeRule rule{std::move(pattern), std::nullopt};
+  if (scheme != kKeep) {
+    rule.scheme = scheme_from_name(scheme);
+  }
+  return rule;
+}
+
+std::vector<SchemeRule> rules_of(const JsonValue& value, const std::string& key) {
+  std::vector<SchemeRule> rules;
+  for (const JsonValue& item : list_of(value, key)) {
+    const JsonValue* const pattern = item.find("match");
+    const JsonValue* const scheme = item.find("scheme");
+    if (item.keys.size() != 2 || pattern == nullptr || scheme == nullptr) {
+      fail(fmt::format("{} must hold objects with \"match\" and \"scheme\", found {}",
+                       key,
+                       describe_json(item)));
+    }
+    rules.push_back(rule_of(text_of(*pattern, "match"), text_of(*scheme, "scheme")));
+  }
+  return rules;
+}
+
 std::uint64_t size_of(const JsonValue& value, const std::string& key) {
   if (value.kind == JsonValue::Kind::kString) {
     return parse_size(value.text);
@@ -128,6 +150,8 @@ std::uint64_t size_of(const JsonValue& value, const std::string& key) {
 void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
   if (key == "scheme") {
     recipe.scheme = scheme_from_name(text_of(value, key));
+  } else if (key == "schemes") {
+    recipe.schemes = rules_of(value, key);
   } else if (key == "layout") {
     recipe.layout = layout_from_name(text_of(value, key));
   } else if (key == "scaling") {
@@ -181,8 +205,10 @@ void check_alphas(const std::vector<double>& alphas) {
 
 void check_qwix(const Recipe& recipe) {
   if (recipe.scheme == Scheme::kSource && recipe.scaling != Scaling::kNone) {
-    fail("scheme \"source\" carries codes over as they are, so nothing can be scaled: use convert, or "
-         "scaling \"none\"; --scheme quantizes anew");
+    fail(
+        "scheme \"source\" carries codes over as they are, so nothing can be scaled: use convert, "
+        "or "
+        "scaling \"none\"; --scheme quantizes anew");
   }
   if (recipe.layout != Layout::kQwix &&
       (!recipe.jax_model.empty() || recipe.scale_type != ScaleType::kSource)) {
@@ -212,27 +238,12 @@ void check_seed(const Recipe& recipe) {
   if (recipe.fold_scales != fixed.fold_scales) {
     refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
   }
+  if (!recipe.schemes.empty()) {
+    refuse("schemes", recipe.schemes.front().pattern);
+  }
   if (!recipe.keep.empty()) {
     refuse("keep", fmt::format("{}", fmt::join(recipe.keep, ", ")));
   }
-}
-
-constexpr std::string_view kUnits = "KMGT";
-
-// 1 for "" and "B", 1024 for "K", "KB" and "KiB" …; nothing for anything else.
-std::optional<std::uint64_t> unit_bytes(std::string_view unit) {
-  if (unit.empty() || unit == "B" || unit == "b") {
-    return 1;
-  }
-  const char letter =
-      unit.front() >= 'a' ? static_cast<char>(unit.front() - 'a' + 'A') : unit.front();
-  const std::size_t power = kUnits.find(letter);
-  const std::string_view rest = unit.substr(1);
-  if (power == std::string_view::npos ||
-      !(rest.empty() || rest == "B" || rest == "b" || rest == "iB" || rest == "ib")) {
-    return std::nullopt;
-  }
-  return std::uint64_t{1} << (10 * (power + 1));
 }
 
 }  // namespace
@@ -257,18 +268,63 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
   recipe = std::move(changed);
 }
 
-Scheme searched_scheme(const Recipe& recipe) {
-  return is_floating_point(recipe.scheme) ? Scheme::kMxfp4 : recipe.scheme;
+SchemeRule parse_scheme_rule(const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0) {
+    fail(
+        fmt::format("--scheme-for {}: PATTERN=SCHEME is wanted, such as "
+                    "'*.self_attn.*=fp8-channel', or PATTERN={}",
+                    text,
+                    kKeep));
+  }
+  return rule_of(text.substr(0, equals), text.substr(equals + 1));
+}
+
+Scheme searched_scheme(Scheme scheme) {
+  return is_floating_point(scheme) ? Scheme::kMxfp4 : scheme;
 }
 
 void check_recipe(const Recipe& recipe) {
   check_layout(recipe.scheme, recipe.layout);
+  for (const SchemeRule& rule : recipe.schemes) {
+    if (!rule.scheme) {
+      continue;
+    }
+    if (is_floating_point(*rule.scheme) || is_floating_point(recipe.scheme)) {
+      fail(
+          fmt::format("scheme for {}: {} and {} can't be mixed; to leave tensors as they are, "
+                      "write \"{}\" in place of a scheme",
+                      rule.pattern,
+                      scheme_name(recipe.scheme),
+                      scheme_name(*rule.scheme),
+                      kKeep));
+    }
+    with_context(fmt::format("scheme for {}", rule.pattern),
+                 [&] { check_layout(*rule.scheme, recipe.layout); });
+  }
   check_alphas(recipe.alphas);
   check_qwix(recipe);
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
   }
 }
+
+namespace {
+
+JsonValue rules_json(const std::vector<SchemeRule>& rules) {
+  JsonValue list;
+  list.kind = JsonValue::Kind::kArray;
+  for (const SchemeRule& rule : rules) {
+    JsonValue item = JsonValue::object();
+    item.set("match", JsonValue::string(rule.pattern));
+    item.set("scheme",
+             JsonValue::string(std::string(rule.scheme ? scheme_name(*rule.scheme) : kKeep)));
+    list.items.push_back(std::move(item));
+  }
+  return list;
+}
+
+}  // namespace
 
 std::string to_json(const Recipe& recipe) {
   const auto named = [](std::string_view name) { return JsonValue::string(std::string(name)); };
@@ -279,6 +335,7 @@ std::string to_json(const Recipe& recipe) {
   }
   JsonValue root = JsonValue::object();
   root.set("scheme", named(scheme_name(recipe.scheme)));
+  root.set("schemes", rules_json(recipe.schemes));
   root.set("layout", named(layout_name(recipe.layout)));
   root.set("scaling", named(scaling_name(recipe.scaling)));
   root.set("alphas", std::move(alphas));
@@ -337,53 +394,6 @@ FoldScales fold_scales_from_name(std::string_view name) {
 
 Compat compat_from_name(std::string_view name) {
   return value_of(kCompats, "compat", name);
-}
-
-std::uint64_t parse_size(const std::string& text) {
-  const auto refuse = [&text]() {
-    fail(
-        fmt::format("\"{}\" is no size; write a number of bytes, or one with K, M, G or T (powers "
-                    "of 1024) such as "
-                    "512M, 4G, 1.5GiB",
-                    text));
-  };
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::optional<std::uint64_t> unit = unit_bytes(std::string_view(text).substr(digits));
-  const char* const begin = text.data();
-  const char* const end = begin + digits;
-  std::uint64_t whole = 0;
-  if (!unit) {
-    refuse();
-  }
-  if (const auto [rest, failure] = std::from_chars(begin, end, whole);
-      failure == std::errc() && rest == end) {
-    if (const std::optional<std::uint64_t> bytes = checked_multiply(whole, *unit)) {
-      return *bytes;
-    }
-    refuse();
-  }
-  double value = 0;
-  const auto [rest, failure] = std::from_chars(begin, end, value, std::chars_format::fixed);
-  const double bytes = std::floor(value * static_cast<double>(*unit));
-  // 2^63: half of what fits, so that the conversion is safe whatever is added later.
-  if (failure != std::errc() || rest != end || *unit == 1 || !(bytes < 9223372036854775808.0)) {
-    refuse();
-  }
-  return static_cast<std::uint64_t>(bytes);
-}
-
-std::string format_size(std::uint64_t bytes) {
-  if (bytes < 1024) {
-    return fmt::format("{} B", bytes);
-  }
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  // 1023.95 would print as 1024.0.
-  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.1f} {}iB", value, kUnits[unit]);
 }
 
 }  // namespace quantmill

@@ -64,8 +64,8 @@ struct StoredPart {
   std::uint64_t weight_rows = 1;
 };
 
-// The codes first. `name` is the weight's: "….weight". Layout qwix arranges what the scheme's default
-// layout stores.
+// The codes first. `name` is the weight's: "….weight". Layout qwix arranges what the scheme's
+// default layout stores.
 std::vector<StoredPart> stored_parts(
     Scheme scheme, Layout layout, const std::string& name, std::uint64_t rows, std::uint64_t cols);
 
