@@ -242,7 +242,7 @@ std::string plan_to_json(const Plan& plan) {
                                {"bytes", work.output_bytes()}});
   }
   if (!plan.parameters.empty()) {
-    json["parameters"] = parameters_to_json(plan);
+    json["parameters"] = Json::parse(parameters_to_json(plan));
   }
   json["files"] = Json::array();
   for (const OutputShard& shard : plan.shards) {

@@ -169,7 +169,7 @@ std::string abstract_json(const Plan& plan) {
   Json json;
   json["schema"] = kSchema;
   json["program"] = fmt::format("quantmill {}", program_version());
-  json["jax_model"] = plan.recipe.jax_model.empty() ? "nnx" : plan.recipe.jax_model;
+  json["jax_model"] = parse_jax_model(load_jax_model(plan.recipe.jax_model)).name;
   json["tensors"] = tensors;
   return json.dump(1) + "\n";
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace quantmill {
 
@@ -45,7 +46,7 @@ std::string describe_parameters(const Plan& plan) {
   return text;
 }
 
-nlohmann::ordered_json parameters_to_json(const Plan& plan) {
+std::string parameters_to_json(const Plan& plan) {
   using Json = nlohmann::ordered_json;
   Json parameters = Json::array();
   for (const QwixParameter& parameter : plan.parameters) {
@@ -63,7 +64,7 @@ nlohmann::ordered_json parameters_to_json(const Plan& plan) {
     }
     parameters.push_back(std::move(json));
   }
-  return parameters;
+  return parameters.dump();
 }
 
 }  // namespace quantmill

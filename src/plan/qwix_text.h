@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -13,6 +11,7 @@ namespace quantmill {
 // Source weights -> parameter, shape and types, one line each; empty without parameters.
 std::string describe_parameters(const Plan& plan);
 
-nlohmann::ordered_json parameters_to_json(const Plan& plan);
+// A list as JSON text: name, sources, shape, axes, types.
+std::string parameters_to_json(const Plan& plan);
 
 }  // namespace quantmill

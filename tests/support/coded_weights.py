@@ -6,12 +6,19 @@ values F32 [rows, cols]. CONFIGS has the quantization_config that says so.
 import numpy as np
 
 
-def e4m3(codes):
-    """OCP e4m3: sign, 4 exponent bits of bias 7, 3 mantissa bits; 0x7f and 0xff are NaN."""
-    codes = codes.astype(np.int64)
+def e4m3_table():
+    """OCP e4m3: sign, 4 exponent bits of bias 7, 3 mantissa bits; 0x7f and 0xff, which are NaN, are not used here."""
+    codes = np.arange(256)
     exponent, mantissa = (codes >> 3) & 15, codes & 7
     magnitude = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10))
     return (np.where(codes & 128, -1, 1) * magnitude).astype("<f4")
+
+
+E4M3 = e4m3_table()
+
+
+def e4m3(codes):
+    return E4M3[codes]
 
 
 E2M1 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6], "<f4")
