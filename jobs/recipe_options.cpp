@@ -67,7 +67,8 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
           options->scheme,
           "number format: mxfp4 (default), mxfp6-e2m3, mxfp6-e3m2, mxfp8, nvfp4, fp8-tensor, "
           "fp8-channel, fp8-block, int8, w8a16, w8a16-g128, int4-g128, int4-g32, int4-asym-g128, "
-          "int4-asym-g32; bf16, f16 and f32 fold and do not quantize")
+          "int4-asym-g32; bf16, f16 and f32 fold and do not quantize; source carries over what the "
+          "source has, in layout qwix (default there)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -85,9 +86,8 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
           "--layout",
           options->layout,
           "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks), gpt-oss (mxfp4 "
-          "experts "
-          "that stay one tensor, all else unquantized) or plain (default: what most readers of the "
-          "scheme take)")
+          "experts that stay one tensor, all else unquantized), qwix (JAX) or plain (default: what "
+          "most readers of the scheme take)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -180,6 +180,20 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("FILE")
       ->group(group);
   command
+      .add_option(
+          "--jax-model",
+          options->jax_model,
+          "layout qwix: how the JAX model names and shapes its parameters, a built-in name or "
+          "a JSON file (default: nnx)")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      .add_option("--scale-type",
+                  options->scale_type,
+                  "layout qwix: source (default: BF16 where that is exact) or f32")
+      ->type_name("NAME")
+      ->group(group);
+  command
       .add_flag("--allow-unknown",
                 options->allow_unknown,
                 "copy tensors that the architecture does not mention")
@@ -222,6 +236,9 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.layout) {
     recipe.layout = layout_from_name(*options.layout);
+    if (recipe.layout == Layout::kQwix && !options.scheme && !options.recipe_file) {
+      recipe.scheme = Scheme::kSource;
+    }
   } else if (options.scheme) {
     recipe.layout = default_layout(recipe.scheme);
   }
@@ -264,8 +281,17 @@ Recipe make_recipe(const RecipeOptions& options) {
   if (options.architecture) {
     recipe.architecture = *options.architecture;
   }
+  if (options.jax_model) {
+    recipe.jax_model = *options.jax_model;
+  }
+  if (options.scale_type) {
+    recipe.scale_type = scale_type_from_name(*options.scale_type);
+  }
   if (options.max_shard_size) {
     recipe.max_shard_bytes = parse_size(*options.max_shard_size);
+  }
+  if (recipe.scheme == Scheme::kSource && !options.scaling) {
+    recipe.scaling = Scaling::kNone;  // there is nothing that could be scaled
   }
   recipe.allow_unknown = recipe.allow_unknown || options.allow_unknown;
   recipe.untie = recipe.untie || options.untie;

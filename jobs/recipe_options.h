@@ -32,6 +32,8 @@ struct RecipeOptions {
   std::vector<std::string> include;
   std::optional<std::string> compat;
   std::optional<std::string> architecture;
+  std::optional<std::string> jax_model;
+  std::optional<std::string> scale_type;
   std::optional<std::string> max_shard_size;
   bool allow_unknown = false;
   bool untie = false;

@@ -15,8 +15,9 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kConfigName = "config.json";
 
 // Files that this job writes itself: a copy of the source's would be wrong.
-bool is_written_here(const std::string& name) {
-  return name == kConfigName || name == kIndexName || name == kManifestName || name == kScalesName;
+bool is_written_here(const std::string& name, const Plan& plan) {
+  return std::ranges::find(plan.beside, name, &TextFile::name) != plan.beside.end() ||
+         name == kConfigName || name == kIndexName || name == kManifestName || name == kScalesName;
 }
 
 // What a job that was killed left in the folder: temporary files of writes that it did not finish.
@@ -47,8 +48,12 @@ void assemble(const Log& log,
   }
   write_text_file(folder / kConfigName, plan.config);
   add(kConfigName);
+  for (const TextFile& file : plan.beside) {
+    write_text_file(folder / file.name, file.text);
+    add(file.name);
+  }
   for (const std::filesystem::path& name : checkpoint.other_files()) {
-    if (is_written_here(name.string())) {
+    if (is_written_here(name.string(), plan)) {
       continue;
     }
     std::filesystem::create_directories((folder / name).parent_path());

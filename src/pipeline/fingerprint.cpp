@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/version.h"
+#include "plan/jax_model.h"
 #include "plan/recipe_json.h"
 #include "stats/serialize.h"
 
@@ -43,6 +44,9 @@ Fingerprint make_fingerprint(const Checkpoint& source,
   fingerprint["recipe"] = nlohmann::json::parse(to_json(recipe)).dump();
   fingerprint["statistics"] = statistics.empty() ? "none" : hash_statistics(statistics);
   fingerprint["scales"] = given_scales ? hash_file(*given_scales) : "searched";
+  if (recipe.layout == Layout::kQwix) {
+    fingerprint["JAX model"] = hash_text(load_jax_model(recipe.jax_model));
+  }
   fingerprint["config.json"] = hash_text(source.config_text());
   for (std::size_t index = 0; index < source.shards().size(); ++index) {
     const SourceShard& shard = source.shards()[index];

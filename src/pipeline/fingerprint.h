@@ -15,7 +15,8 @@
 namespace quantmill {
 
 // What -> its value, as text for people. Keys: "program", "recipe", "statistics", "scales",
-// "config.json", and one "source NAME" for each shard with its size and the hash of its header.
+// "config.json", in layout qwix "JAX model", and one "source NAME" for each shard with its size and
+// the hash of its header.
 using Fingerprint = std::map<std::string, std::string>;
 
 // Statistics count by their values, not by the files that they came in. kIo.

@@ -61,11 +61,13 @@ std::vector<RowProducer> make_workers(const Context& context,
                                       const Checkpoint& checkpoint,
                                       const Plan& plan,
                                       const std::vector<ActivationFold>& folds,
+                                      const ColumnImportance& importance,
                                       std::uint64_t buffer_bytes,
                                       int num_threads) {
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan, folds, TensorRanges{}, buffer_bytes);
+    workers.emplace_back(
+        context, checkpoint, plan, folds, TensorRanges{}, importance, buffer_bytes);
   }
   return workers;
 }
@@ -88,8 +90,9 @@ std::vector<float> measure_weights(const Team& team,
   if (measured.empty()) {
     return shared_maxima(plan, maxima);
   }
+  const ColumnImportance importance(plan.architecture, {});  // nothing is encoded
   std::vector<RowProducer> workers =
-      make_workers(context, checkpoint, plan, folds, buffer_bytes, team.num_threads);
+      make_workers(context, checkpoint, plan, folds, importance, buffer_bytes, team.num_threads);
   for (const std::size_t task : measured) {
     const auto earlier = journal.find(JournalPhase::kMeasure, task);
     if (team.is_leader() && earlier) {  // one rank brings in what earlier runs found
@@ -119,8 +122,9 @@ std::vector<float> measure_weights(const Context& context,
                                    int num_threads) {
   const std::vector<std::size_t> measured = measured_tasks(plan);
   std::vector<double> maxima(plan.write_tasks.size(), 0.0);
+  const ColumnImportance importance(plan.architecture, {});  // nothing is encoded
   std::vector<RowProducer> workers =
-      make_workers(context, checkpoint, plan, folds, buffer_bytes, num_threads);
+      make_workers(context, checkpoint, plan, folds, importance, buffer_bytes, num_threads);
   run_indexed(num_threads, measured.size(), [&](std::size_t index, int worker) {
     const std::size_t task = measured[index];
     maxima[task] = workers[static_cast<std::size_t>(worker)].measure(plan.write_tasks[task]);

@@ -24,7 +24,7 @@ const SourceWeight& source_of(const Plan& plan, const TensorWork& work) {
 
 // Rows that can't be worked on apart.
 std::uint64_t rows_held_together(const TensorWork& work) {
-  return work.is_quantized() ? std::min(work.rows, rows_together(work.scheme)) : 1;
+  return std::min(std::max<std::uint64_t>(1, work.rows), work.rows_together());
 }
 
 // Rows can't be encoded one after the other where a part's columns follow them.
@@ -39,7 +39,9 @@ std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
   const std::uint64_t written =
       (work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8) +
       (is_turned(work) ? 2 * sizeof(float) * work.cols : 0);
-  return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written;
+  // Codes are taken apart and turned.
+  const std::uint64_t arranged = work.targets.empty() ? 0 : written + work.cols;
+  return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written + arranged;
 }
 
 // compressed-tensors' weight_shape, I64 [2]: packed codes do not tell the columns.
@@ -93,6 +95,9 @@ void RowProducer::produce(const WriteTask& task, const Emit& emit, ErrorSums& er
   switch (plan_.tensors[task.tensor].action) {
     case Action::kCopy:
       copy(task, emit);
+      break;
+    case Action::kRearrange:
+      rearrange(task, emit);
       break;
     case Action::kFoldNorm:
       fold_norm_weight(task, emit);
@@ -163,7 +168,12 @@ void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& 
   choose_factors(work);
   const std::uint64_t held = rows_held(work);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
-    encode(work, begin, std::min(begin + held, task.end), errors);
+    const std::uint64_t end = std::min(begin + held, task.end);
+    encode(work, begin, end, errors);
+    if (!work.targets.empty()) {
+      arrange(work, begin, end, encoded_parts_[0], emit);
+      continue;
+    }
     for (std::size_t part = 0; part < work.parts.size(); ++part) {
       emit_part(work.parts[part], begin, encoded_parts_[part], emit);
     }
@@ -264,6 +274,12 @@ void RowProducer::encode(const TensorWork& work,
   const std::uint64_t rows = end - begin;
   load(work, begin, rows);
   encoded_parts_.resize(std::max(encoded_parts_.size(), work.parts.size()));
+  if (work.copies_codes && !work.targets.empty()) {
+    coded_.rows = rows;
+    coded_.cols = work.cols;
+    reader_.code(coded_);
+    return;
+  }
   if (work.copies_codes) {
     copy_codes(work, begin, rows);
     return;

@@ -4,7 +4,6 @@
 // to verify one.
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -13,6 +12,8 @@
 #include "checkpoint/reader.h"
 #include "device/context.h"
 #include "kernels/compare.h"
+#include "pipeline/arranged.h"
+#include "pipeline/coded_rows.h"
 #include "pipeline/fold_table.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/weight_reader.h"
@@ -20,10 +21,6 @@
 #include "plan/plan.h"
 
 namespace quantmill {
-
-// Receives finished bytes: they belong at `file_offset` of output shard `shard`.
-using Emit = std::function<void(
-    std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes)>;
 
 // What scales of whole tensors are made from, one value per Plan::tensors (measure_weights,
 // largest_inputs).
@@ -45,7 +42,8 @@ class RowProducer {
               const ColumnImportance& importance,
               std::uint64_t buffer_bytes);
 
-  // Produces one task and emits it in ascending order. For kQuantize, `errors` receives the error
+  // Produces one task and emits it, each stored tensor in ascending order unless its elements are
+  // arranged anew. For kQuantize, `errors` receives the error
   // of the quantized values against the folded ones. Errors, kInput: NaN or infinity in a weight
   // that is folded or quantized (tensor, row, column); a fold that leaves the range of the stored
   // type. kIo.
@@ -60,6 +58,7 @@ class RowProducer {
  private:
   void copy(const WriteTask& task, const Emit& emit);
   void write_kv_scale(const WriteTask& task, const Emit& emit);
+  void rearrange(const WriteTask& task, const Emit& emit);
   void fold_norm_weight(const WriteTask& task, const Emit& emit);
   void fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors);
   // Rows of a work that fit into the buffers.
@@ -83,6 +82,18 @@ class RowProducer {
              std::uint64_t first_row,
              ConstFloatMatrix values,
              std::span<std::byte> stored);
+  // Emits rows [begin, end), the elements of which are `elements`, or of codes those of coded_.
+  void arrange(const TensorWork& work,
+               std::uint64_t begin,
+               std::uint64_t end,
+               std::span<const std::byte> elements,
+               const Emit& emit);
+  void arrange_codes(const TensorWork& work,
+                     const ArrangedTarget& target,
+                     std::uint64_t begin,
+                     const PartRange& range,
+                     const Emit& emit);
+  void check_codes(const TensorWork& work, std::uint64_t begin) const;
   // Fills factors_ and folded_importance_ for the tensor that is worked on.
   void choose_factors(const TensorWork& work);
   // Scales rows of a matrix, the first of which is `first_row`, as the plan says.
@@ -108,6 +119,9 @@ class RowProducer {
   std::vector<std::byte> rounded_;        // Compat::kSeed: values on their way through BF16
   std::vector<std::byte> encoded_;        // a norm's output bytes
   std::vector<std::vector<std::byte>> encoded_parts_;
+  CodedRows coded_;                // codes on their way to where they are arranged
+  std::vector<std::byte> turned_;  // elements that are
+  std::vector<float> block_scales_;
 };
 
 }  // namespace quantmill

@@ -21,6 +21,7 @@
 #include "pipeline/manifest.h"
 #include "pipeline/measure.h"
 #include "pipeline/produce.h"
+#include "pipeline/verify_qwix.h"
 #include "plan/plan.h"
 #include "plan/recipe_json.h"
 
@@ -147,6 +148,27 @@ void verify_structure(const VerifyOptions& options,
   }
 }
 
+// The same in layout qwix, whose tensors are not those of a checkpoint that is read.
+void verify_qwix_structure(const VerifyOptions& options, VerifyReport& report) {
+  Findings findings;
+  std::string passed;
+  try {
+    const QwixStructure structure = check_qwix_structure(options.out);
+    for (const std::string& finding : structure.findings) {
+      findings.add(finding);
+    }
+    passed = fmt::format(
+        "structure: {} tensors in {} files as in qwix_abstract.json, {} parameters quantized with "
+        "scales that fit",
+        structure.num_tensors,
+        structure.num_files,
+        structure.num_quantized);
+  } catch (const Error& error) {
+    findings.add(error.message());
+  }
+  findings.finish(passed, report);
+}
+
 // Makes every byte again and compares it with the file.
 void verify_bytes(const Context& context,
                   const VerifyOptions& options,
@@ -169,6 +191,11 @@ void verify_bytes(const Context& context,
   }
   if (read_text_file(options.out / "config.json", std::uint64_t{1} << 30) != plan.config) {
     findings.add("config.json is not the one that the source and the recipe give");
+  }
+  for (const TextFile& file : plan.beside) {
+    if (read_text_file(options.out / file.name, std::uint64_t{1} << 30) != file.text) {
+      findings.add(fmt::format("{} is not the one that the source and the recipe give", file.name));
+    }
   }
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < options.num_threads; ++worker) {
@@ -244,13 +271,17 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
   const Manifest manifest = read_manifest(options.out);
   VerifyReport report;
   verify_files(options, manifest, report);
-  verify_structure(options, manifest, report);
+  Recipe recipe;
+  apply_recipe_json(manifest.recipe_json, recipe);
+  if (recipe.layout == Layout::kQwix) {
+    verify_qwix_structure(options, report);
+  } else {
+    verify_structure(options, manifest, report);
+  }
   if (!options.source) {
     return report;
   }
   const Checkpoint source = Checkpoint::open(*options.source);
-  Recipe recipe;
-  apply_recipe_json(manifest.recipe_json, recipe);
   const Plan plan = make_plan_without_search(source, recipe);
   if (!report.findings.empty()) {
     return report;  // what follows reads files that are known to be wrong

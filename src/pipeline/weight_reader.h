@@ -12,6 +12,7 @@
 #include "checkpoint/reader.h"
 #include "device/context.h"
 #include "kernels/matrix.h"
+#include "pipeline/coded_rows.h"
 #include "plan/architecture.h"
 
 namespace quantmill {
@@ -51,6 +52,10 @@ class WeightReader {
   // times scale, rounded to float once. Returns the first NaN or infinity in row order, if there is
   // one.
   std::optional<MatrixPosition> decode(std::uint64_t first, FloatMatrix out) const;
+
+  // The loaded rows of a quantized weight, code by code; rows.rows and rows.cols are set. kInput
+  // for columns that are in groups of their own order.
+  void code(CodedRows& rows) const;
 
   // The loaded rows as they are stored, for a copy of codes.
   [[nodiscard]] std::span<const std::byte> stored_codes() const { return codes_; }

@@ -14,6 +14,7 @@
 #include "plan/module_patterns.h"
 #include "plan/placement.h"
 #include "plan/quark_config.h"
+#include "plan/qwix_layout.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
 #include "plan/tensor_scales.h"
@@ -51,7 +52,7 @@ DType stored_dtype(const ModelTensor& tensor,
   if (!is_convertible(source)) {
     return source;
   }
-  if (recipe.layout == Layout::kPlain && (tensor.role != TensorRole::kOther || !folds.empty())) {
+  if (is_floating_point(recipe.scheme) && (tensor.role != TensorRole::kOther || !folds.empty())) {
     return recipe.scheme == Scheme::kF32   ? DType::kF32
            : recipe.scheme == Scheme::kF16 ? DType::kF16
                                            : DType::kBf16;
@@ -221,9 +222,18 @@ void decide_tensors(Plan& plan) {
       continue;
     }
     check_decodable(tensor, source);
-    const std::optional<Scheme> scheme = plan.choices[index].scheme;
-    if (scheme && !is_floating_point(*scheme)) {
-      const bool stays_stacked = plan.recipe.layout == Layout::kGptOss;
+    std::optional<Scheme> scheme = plan.choices[index].scheme;
+    const bool stays_stacked =
+        plan.recipe.layout == Layout::kGptOss || plan.recipe.layout == Layout::kQwix;
+    if (plan.recipe.scheme == Scheme::kSource && !tensor.quantizable) {
+      scheme = Scheme::kSource;  // what can't be quantized anew can be carried over
+    }
+    if (scheme == Scheme::kSource && !source.is_plain()) {
+      work.scheme = Scheme::kSource;
+      add_quantized(tensor, source, true, true, std::move(work), plan.tensors);
+      continue;
+    }
+    if (scheme && *scheme != Scheme::kSource && !is_floating_point(*scheme)) {
       check_quantizable(tensor, entry.dtype, *scheme, stays_stacked);
       work.scheme = *scheme;
       add_quantized(tensor, source, folds.empty(), stays_stacked, std::move(work), plan.tensors);
@@ -244,13 +254,6 @@ void decide_tensors(Plan& plan) {
   }
 }
 
-// bytes * part / whole, without overflow: part and whole have a common divisor.
-std::uint64_t checked_share(std::uint64_t bytes, std::uint64_t part, std::uint64_t whole) {
-  const std::uint64_t divisor = std::gcd(part, whole);
-  return bytes / (whole / divisor) * (part / divisor) +
-         bytes % (whole / divisor) * (part / divisor) / (whole / divisor);
-}
-
 void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
     const TensorWork& work = plan.tensors[index];
@@ -258,7 +261,7 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
     plan.source_bytes += input_bytes;
     const bool by_bytes = work.action == Action::kCopy;
     const std::uint64_t total = by_bytes ? input_bytes : work.rows;
-    const std::uint64_t together = work.is_quantized() ? rows_together(work.scheme) : 1;
+    const std::uint64_t together = work.rows_together();
     const std::uint64_t rows = kTaskElements / std::max<std::uint64_t>(1, work.cols);
     const std::uint64_t piece =
         by_bytes ? kCopyTaskBytes : std::max(together, rows / together * together);
@@ -324,7 +327,11 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   if (recipe.kv_cache != KvCache::kNone) {
     add_kv_scales(statistics, plan);
   }
-  place(checkpoint, plan);
+  if (recipe.layout == Layout::kQwix) {
+    place_qwix(checkpoint, config, plan);
+  } else {
+    place(checkpoint, plan);
+  }
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
     cut_search_tasks(*statistics, plan);
@@ -334,32 +341,6 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
 }
 
 }  // namespace
-
-std::string_view TensorWork::stored_name() const {
-  return is_quantized() ? scheme_name(scheme) : dtype_name(stored);
-}
-
-std::uint64_t TensorWork::output_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const OutputPlace& part : parts) {
-    bytes += part.size_bytes;
-  }
-  return bytes;
-}
-
-std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
-  if (work.action == Action::kKvScale) {
-    return 0;
-  }
-  const SourceWeight& weight =
-      plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
-  std::uint64_t bytes = 0;
-  for (const auto& part : {std::optional(weight.codes), weight.scales, weight.zero_points}) {
-    bytes += part ? checkpoint.tensors()[*part].entry.size_bytes() : 0;
-  }
-  const std::uint64_t elements = weight.entry.num_elements();
-  return elements == 0 ? 0 : checked_share(bytes, work.rows * work.cols, elements);
-}
 
 Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const Recipe& recipe) {
   return plan_job(checkpoint, recipe, &statistics);

@@ -12,6 +12,8 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "plan/architecture.h"
+#include "plan/arrangement.h"
+#include "plan/qwix_parameter.h"
 #include "plan/recipe.h"
 #include "plan/selection.h"
 #include "stats/statistics.h"
@@ -24,6 +26,7 @@ enum class Action {
   kFoldLinear,  // a matrix or vector scaled and stored as floating point
   kQuantize,    // a matrix scaled and quantized
   kKvScale,     // the scale of a layer's keys or values in the cache, made from statistics alone
+  kRearrange,   // elements as they are, each in another place
 };
 
 // Bytes of one output tensor, or of a slice of one.
@@ -70,9 +73,14 @@ struct TensorWork {
   std::size_t shares_scale_with = 0;
   DType stored = DType::kU8;       // dtype in the output
   std::vector<OutputPlace> parts;  // the weight or its codes, then scales (stored_parts)
+  // Layout qwix, where elements do not lie in the output as they do in the work: where they go.
+  // parts are then what is made before, and where it goes first.
+  std::vector<ArrangedTarget> targets;
 
   [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
 
+  // That are made at once: tasks and pieces of tasks are cut between them.
+  [[nodiscard]] std::uint64_t rows_together() const;
   // Of the scheme or the type that it is stored as.
   [[nodiscard]] std::string_view stored_name() const;
 
@@ -122,13 +130,15 @@ struct Plan {
   std::vector<TensorWork> tensors;    // in the checkpoint's order
   std::vector<KvScale> kv_scales;
   std::vector<OutputShard> shards;
-  std::vector<GroupPlan> groups;         // one per fold group
-  std::vector<SearchTask> search_tasks;  // by group, reader, row
-  std::vector<WriteTask> write_tasks;    // by tensor, row
-  std::string config;                    // config.json of the output
-  std::vector<std::string> notices;      // what a user should know before the night
-  std::uint64_t source_bytes = 0;        // of tensors
-  std::uint64_t output_bytes = 0;        // of files, without what is copied beside the weights
+  std::vector<GroupPlan> groups;          // one per fold group
+  std::vector<SearchTask> search_tasks;   // by group, reader, row
+  std::vector<WriteTask> write_tasks;     // by tensor, row
+  std::string config;                     // config.json of the output
+  std::vector<QwixParameter> parameters;  // of layout qwix
+  std::vector<TextFile> beside;           // files that are written beside the shards
+  std::vector<std::string> notices;       // what a user should know before the night
+  std::uint64_t source_bytes = 0;         // of tensors
+  std::uint64_t output_bytes = 0;         // of files, without what is copied beside the weights
 };
 
 // Statistics are needed by scaling awq-grid; an empty table otherwise.

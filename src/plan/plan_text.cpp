@@ -7,6 +7,7 @@
 #include "base/byte_size.h"
 #include "base/version.h"
 #include "plan/plan.h"
+#include "plan/qwix_text.h"
 #include "plan/recipe_json.h"
 #include "plan/tensor_parallel.h"
 
@@ -53,6 +54,8 @@ std::string_view action_name(Action action) {
       return "quantize";
     case Action::kKvScale:
       return "make from statistics";
+    case Action::kRearrange:
+      return "copy";
   }
   return "";
 }
@@ -195,6 +198,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
                         action_name(work.action),
                         pattern.empty() ? "" : fmt::format(", by {}", pattern));
   }
+  text += describe_parameters(plan);
   text += "files\n";
   for (const OutputShard& shard : plan.shards) {
     text += fmt::format(
@@ -241,6 +245,9 @@ std::string plan_to_json(const Plan& plan) {
                                {"action", action_name(work.action)},
                                {"file", plan.shards[work.parts.front().shard].file_name},
                                {"bytes", work.output_bytes()}});
+  }
+  if (!plan.parameters.empty()) {
+    json["parameters"] = Json::parse(parameters_to_json(plan));
   }
   json["files"] = Json::array();
   for (const OutputShard& shard : plan.shards) {

@@ -143,6 +143,7 @@ Group group_of(Scheme scheme, bool has_input_scales) {
       return {"pack-quantized", integer_arguments(scheme), JsonValue::null()};
     case Scheme::kMxfp6E2m3:
     case Scheme::kMxfp6E3m2:
+    case Scheme::kSource:
     case Scheme::kBf16:
     case Scheme::kF16:
     case Scheme::kF32:

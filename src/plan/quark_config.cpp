@@ -198,6 +198,12 @@ std::string output_config(const std::string& source_config,
     return print_json(config);
   }
   switch (recipe.layout) {
+    case Layout::kQwix:
+      config.remove("quantization_config");
+      if (is_floating_point(recipe.scheme)) {
+        set_dtype(recipe, config);
+      }
+      break;
     case Layout::kPlain:
       config.remove("quantization_config");
       set_dtype(recipe, config);

@@ -157,6 +157,7 @@ QuarkSpecs quark_specs(Scheme scheme, const Recipe& recipe) {
     case Scheme::kInt8:
     case Scheme::kW8a16:
     case Scheme::kW8a16G128:
+    case Scheme::kSource:
     case Scheme::kBf16:
     case Scheme::kF16:
     case Scheme::kF32:

@@ -22,6 +22,8 @@ namespace {
 template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
 
+constexpr Names<ScaleType, 2> kScaleTypes{
+    {{ScaleType::kSource, "source"}, {ScaleType::kF32, "f32"}}};
 constexpr Names<Scaling, 4> kScalings{{{Scaling::kNone, "none"},
                                        {Scaling::kAwqGrid, "awq-grid"},
                                        {Scaling::kBalance, "balance"},
@@ -84,6 +86,20 @@ void check_exponents(std::string_view key, const std::vector<double>& exponents)
     if (!(exponent >= 0 && exponent <= 1)) {
       fail(fmt::format("{}: {} is outside 0 to 1", key, exponent));
     }
+  }
+}
+
+void check_qwix(const Recipe& recipe) {
+  if (recipe.scheme == Scheme::kSource && recipe.scaling != Scaling::kNone) {
+    fail(
+        "scheme \"source\" carries codes over as they are, so nothing can be scaled: use convert, "
+        "or "
+        "scaling \"none\"; --scheme quantizes anew");
+  }
+  if (recipe.layout != Layout::kQwix &&
+      (!recipe.jax_model.empty() || recipe.scale_type != ScaleType::kSource)) {
+    fail(fmt::format("jax_model and scale_type belong to layout \"qwix\", and the layout is \"{}\"",
+                     layout_name(recipe.layout)));
   }
 }
 
@@ -200,6 +216,7 @@ void check_recipe(const Recipe& recipe) {
                       scheme_name(scheme)));
     }
   }
+  check_qwix(recipe);
   if (recipe.compat == Compat::kSeed) {
     check_seed(recipe);
   }
@@ -231,6 +248,14 @@ std::string_view kv_cache_name(KvCache kv_cache) {
 
 std::string_view compat_name(Compat compat) {
   return name_of(kCompats, compat);
+}
+
+std::string_view scale_type_name(ScaleType type) {
+  return name_of(kScaleTypes, type);
+}
+
+ScaleType scale_type_from_name(std::string_view name) {
+  return value_of(kScaleTypes, "scale_type", name);
 }
 
 Scaling scaling_from_name(std::string_view name) {

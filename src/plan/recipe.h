@@ -20,6 +20,7 @@ enum class Scaling { kNone, kAwqGrid, kBalance, kBlockGrid };
 enum class Objective { kW4A16, kW4A4 };
 enum class FoldScales { kExact, kPow2, kOff };
 enum class Compat { kNone, kSeed };
+enum class ScaleType { kSource, kF32 };  // layout qwix: as exact as the source's need, or F32
 
 // Scales of activations in the output, for schemes that take them (may_have_input_scale).
 enum class InputScales {
@@ -57,6 +58,8 @@ struct Recipe {
   std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
   std::vector<std::string> include;  // parts of the model that are quantized on request only
   Compat compat = Compat::kNone;
+  std::string jax_model;  // layout qwix: name of a built-in one, a file, or empty: nnx
+  ScaleType scale_type = ScaleType::kSource;
   std::string architecture;  // name of a built-in one, a file, or empty: chosen from config.json
   bool allow_unknown = false;
   bool untie = false;  // embeddings that config.json calls one tensor, and are two, stay two
@@ -90,6 +93,7 @@ std::string_view fold_scales_name(FoldScales mode);
 std::string_view input_scales_name(InputScales scales);
 std::string_view kv_cache_name(KvCache kv_cache);
 std::string_view compat_name(Compat compat);
+std::string_view scale_type_name(ScaleType type);
 Scaling scaling_from_name(std::string_view name);
 Objective objective_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
@@ -97,5 +101,6 @@ FoldScales fold_scales_from_name(std::string_view name);
 InputScales input_scales_from_name(std::string_view name);
 KvCache kv_cache_from_name(std::string_view name);
 Compat compat_from_name(std::string_view name);
+ScaleType scale_type_from_name(std::string_view name);
 
 }  // namespace quantmill

@@ -21,25 +21,11 @@ namespace {
 }
 
 constexpr std::string_view kKeep = "keep";  // in place of a scheme
-constexpr std::array<std::string_view, 19> kKeys{"scheme",
-                                                 "schemes",
-                                                 "layout",
-                                                 "scaling",
-                                                 "alphas",
-                                                 "betas",
-                                                 "objective",
-                                                 "scale_rule",
-                                                 "fold_scales",
-                                                 "input_scales",
-                                                 "kv_cache",
-                                                 "min_tokens",
-                                                 "keep",
-                                                 "include",
-                                                 "compat",
-                                                 "architecture",
-                                                 "allow_unknown",
-                                                 "untie",
-                                                 "max_shard_size"};
+constexpr std::array<std::string_view, 21> kKeys{
+    "scheme",         "schemes",    "layout",      "scaling",      "alphas",        "betas",
+    "objective",      "scale_rule", "fold_scales", "input_scales", "kv_cache",      "min_tokens",
+    "keep",           "include",    "compat",      "architecture", "allow_unknown", "untie",
+    "max_shard_size", "jax_model",  "scale_type"};
 
 const std::string& text_of(const JsonValue& value, const std::string& key) {
   if (value.kind != JsonValue::Kind::kString) {
@@ -147,6 +133,10 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.compat = compat_from_name(text_of(value, key));
   } else if (key == "architecture") {
     recipe.architecture = text_of(value, key);
+  } else if (key == "jax_model") {
+    recipe.jax_model = text_of(value, key);
+  } else if (key == "scale_type") {
+    recipe.scale_type = scale_type_from_name(text_of(value, key));
   } else if (key == "allow_unknown" || key == "untie") {
     if (value.kind != JsonValue::Kind::kBoolean) {
       fail(fmt::format("{} must be true or false, found {}", key, describe_json(value)));
@@ -174,6 +164,9 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
   });
   if (root.find("scheme") != nullptr && root.find("layout") == nullptr) {
     changed.layout = default_layout(changed.scheme);
+  }
+  if (root.find("scheme") == nullptr && changed.layout == Layout::kQwix) {
+    changed.scheme = Scheme::kSource;
   }
   recipe = std::move(changed);
 }
@@ -234,6 +227,10 @@ std::string to_json(const Recipe& recipe) {
   root.set("include", JsonValue::array(recipe.include));
   root.set("compat", named(compat_name(recipe.compat)));
   root.set("architecture", JsonValue::string(recipe.architecture));
+  if (recipe.layout == Layout::kQwix) {
+    root.set("jax_model", JsonValue::string(recipe.jax_model));
+    root.set("scale_type", named(scale_type_name(recipe.scale_type)));
+  }
   root.set("allow_unknown", JsonValue::boolean(recipe.allow_unknown));
   root.set("untie", JsonValue::boolean(recipe.untie));
   root.set("max_shard_size", JsonValue::number(recipe.max_shard_bytes));

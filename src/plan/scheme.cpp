@@ -27,7 +27,7 @@ struct SchemeRow {
   Layout default_layout;
 };
 
-constexpr std::array<SchemeRow, 18> kSchemes = {{
+constexpr std::array<SchemeRow, 19> kSchemes = {{
     {Scheme::kMxfp4, "mxfp4", 1, kMxBlock, Layout::kQuark},
     {Scheme::kMxfp6E2m3, "mxfp6-e2m3", 1, kMxBlock, Layout::kQuark},
     {Scheme::kMxfp6E3m2, "mxfp6-e3m2", 1, kMxBlock, Layout::kQuark},
@@ -44,17 +44,19 @@ constexpr std::array<SchemeRow, 18> kSchemes = {{
     {Scheme::kInt4G32, "int4-g32", kPackedInts, 32, Layout::kCompressedTensors},
     {Scheme::kInt4AsymG128, "int4-asym-g128", kPackedInts, 128, Layout::kCompressedTensors},
     {Scheme::kInt4AsymG32, "int4-asym-g32", kPackedInts, 32, Layout::kCompressedTensors},
+    {Scheme::kSource, "source", 1, 1, Layout::kQwix},
     {Scheme::kBf16, "bf16", 1, 1, Layout::kPlain},
     {Scheme::kF16, "f16", 1, 1, Layout::kPlain},
     {Scheme::kF32, "f32", 1, 1, Layout::kPlain},
 }};
 
-constexpr std::array<std::pair<Layout, std::string_view>, 5> kLayouts = {{
+constexpr std::array<std::pair<Layout, std::string_view>, 6> kLayouts = {{
     {Layout::kQuark, "quark"},
     {Layout::kCompressedTensors, "compressed-tensors"},
     {Layout::kFp8, "fp8"},
     {Layout::kGptOss, "gpt-oss"},
     {Layout::kPlain, "plain"},
+    {Layout::kQwix, "qwix"},
 }};
 
 const SchemeRow& row_of(Scheme scheme) {
@@ -84,8 +86,13 @@ bool goes_with(Scheme scheme, Layout layout) {
       return scheme == Scheme::kMxfp4 || scheme == Scheme::kMxfp6E2m3 ||
              scheme == Scheme::kMxfp6E3m2 || is_fp8(scheme) || is_int4(scheme);
     case Layout::kCompressedTensors:
-      return !is_floating_point(scheme) && scheme != Scheme::kMxfp6E2m3 &&
-             scheme != Scheme::kMxfp6E3m2;
+      return !is_floating_point(scheme) && scheme != Scheme::kSource &&
+             scheme != Scheme::kMxfp6E2m3 && scheme != Scheme::kMxfp6E3m2;
+    case Layout::kQwix:
+      return is_floating_point(scheme) || scheme == Scheme::kSource ||
+             (is_mx(scheme) && scheme != Scheme::kMxfp8) || scheme == Scheme::kFp8Channel ||
+             scheme == Scheme::kFp8Block || scheme == Scheme::kInt8 ||
+             scheme == Scheme::kInt4G128 || scheme == Scheme::kInt4G32;
   }
   return false;
 }
@@ -315,6 +322,7 @@ std::vector<StoredPart> stored_parts(Scheme scheme,
                                      std::uint64_t rows,
                                      std::uint64_t cols,
                                      bool has_input_scale) {
+  layout = layout == Layout::kQwix ? default_layout(scheme) : layout;
   switch (scheme) {
     case Scheme::kMxfp4:
     case Scheme::kMxfp6E2m3:
@@ -338,6 +346,7 @@ std::vector<StoredPart> stored_parts(Scheme scheme,
     case Scheme::kInt4AsymG32:
       return layout == Layout::kQuark ? quark_int4_parts(scheme, name, rows, cols)
                                       : packed_parts(scheme, base_of(name) + ".weight", rows, cols);
+    case Scheme::kSource:
     case Scheme::kBf16:
     case Scheme::kF16:
     case Scheme::kF32:

@@ -29,7 +29,8 @@ enum class Scheme {
   kInt4G32,       // … per 32
   kInt4AsymG128,  // with zero points
   kInt4AsymG32,
-  kBf16,  // not quantized: what folding gives
+  kSource,  // the codes that the source has; what it has unquantized stays so
+  kBf16,    // not quantized: what folding gives
   kF16,
   kF32,
 };
@@ -40,6 +41,7 @@ enum class Layout {
   kFp8,                // FP8 blocks as DeepSeek-V3 stores them
   kGptOss,             // experts that are one tensor, as the released gpt-oss stores them
   kPlain,              // not quantized
+  kQwix,               // parameters of a JAX model as Qwix loads them
 };
 
 std::string_view scheme_name(Scheme scheme);
@@ -92,7 +94,8 @@ struct StoredPart {
   bool turned = false;
 };
 
-// The codes first, then the scales. `name` is the weight's: "….weight".
+// The codes first, then the scales. `name` is the weight's: "….weight". Layout qwix arranges what
+// the scheme's default layout stores.
 std::vector<StoredPart> stored_parts(Scheme scheme,
                                      Layout layout,
                                      const std::string& name,

@@ -1,0 +1,52 @@
+#include <numeric>
+
+#include "plan/plan.h"
+
+namespace quantmill {
+
+namespace {
+
+// bytes * part / whole, without overflow: part and whole have a common divisor.
+std::uint64_t checked_share(std::uint64_t bytes, std::uint64_t part, std::uint64_t whole) {
+  const std::uint64_t divisor = std::gcd(part, whole);
+  return bytes / (whole / divisor) * (part / divisor) +
+         bytes % (whole / divisor) * (part / divisor) / (whole / divisor);
+}
+
+}  // namespace
+
+std::uint64_t TensorWork::rows_together() const {
+  std::uint64_t together = is_quantized() ? quantmill::rows_together(scheme) : 1;
+  for (const ArrangedTarget& target : targets) {
+    together = std::lcm(together, target.block_rows);
+  }
+  return together;
+}
+
+std::string_view TensorWork::stored_name() const {
+  return is_quantized() ? scheme_name(scheme) : dtype_name(stored);
+}
+
+std::uint64_t TensorWork::output_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const OutputPlace& part : parts) {
+    bytes += part.size_bytes;
+  }
+  return bytes;
+}
+
+std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
+  if (work.action == Action::kKvScale) {
+    return 0;
+  }
+  const SourceWeight& weight =
+      plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
+  std::uint64_t bytes = 0;
+  for (const auto& part : {std::optional(weight.codes), weight.scales, weight.zero_points}) {
+    bytes += part ? checkpoint.tensors()[*part].entry.size_bytes() : 0;
+  }
+  const std::uint64_t elements = weight.entry.num_elements();
+  return elements == 0 ? 0 : checked_share(bytes, work.rows * work.cols, elements);
+}
+
+}  // namespace quantmill
