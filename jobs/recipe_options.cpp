@@ -10,6 +10,7 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "plan/recipe_check.h"
 
 namespace quantmill {
 namespace {
@@ -64,8 +65,9 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       .add_option(
           "--scheme",
           options->scheme,
-          "number format: mxfp4 (default), mxfp6-e2m3, mxfp6-e3m2, fp8-channel, fp8-block, int8, "
-          "int4-g128, int4-g32; bf16 and f32 fold and do not quantize")
+          "number format: mxfp4 (default), mxfp6-e2m3, mxfp6-e3m2, mxfp8, nvfp4, fp8-tensor, "
+          "fp8-channel, fp8-block, int8, w8a16, w8a16-g128, int4-g128, int4-g32, int4-asym-g128, "
+          "int4-asym-g32; bf16, f16 and f32 fold and do not quantize")
       ->type_name("NAME")
       ->group(group);
   command
@@ -82,8 +84,10 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       .add_option(
           "--layout",
           options->layout,
-          "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks) or plain (default: "
-          "what most readers of the scheme take)")
+          "how it is stored: quark, compressed-tensors, fp8 (DeepSeek's blocks), gpt-oss (mxfp4 "
+          "experts "
+          "that stay one tensor, all else unquantized) or plain (default: what most readers of the "
+          "scheme take)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -106,6 +110,24 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       .add_option("--fold-scales",
                   options->fold_scales,
                   "exact (default), pow2 (powers of two: folding rounds nothing at all) or off")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--input-scales",
+                  options->input_scales,
+                  "scales of activations with fp8-tensor and nvfp4: static, from the maxima in "
+                  "--stats; none: servers quantize activations as they come, with nvfp4 only "
+                  "weights (vLLM takes nvfp4 activations with a stored scale alone); auto "
+                  "(default): static where all maxima are there")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option(
+          "--kv-cache",
+          options->kv_cache,
+          "fp8: tell servers to keep keys and values as e4m3, with scales from the maxima in "
+          "--stats (inputs self_attn.k_cache and self_attn.v_cache of every layer); none "
+          "(default)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -196,6 +218,12 @@ Recipe make_recipe(const RecipeOptions& options) {
   }
   if (options.fold_scales) {
     recipe.fold_scales = fold_scales_from_name(*options.fold_scales);
+  }
+  if (options.input_scales) {
+    recipe.input_scales = input_scales_from_name(*options.input_scales);
+  }
+  if (options.kv_cache) {
+    recipe.kv_cache = kv_cache_from_name(*options.kv_cache);
   }
   if (options.min_tokens) {
     recipe.min_tokens = *options.min_tokens;

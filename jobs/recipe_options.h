@@ -23,6 +23,8 @@ struct RecipeOptions {
   std::optional<std::string> alphas;
   std::optional<std::string> scale_rule;
   std::optional<std::string> fold_scales;
+  std::optional<std::string> input_scales;
+  std::optional<std::string> kv_cache;
   std::optional<std::uint64_t> min_tokens;
   std::vector<std::string> keep;
   std::vector<std::string> include;

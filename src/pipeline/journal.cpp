@@ -64,16 +64,16 @@ JournalContents::JournalContents(std::span<const std::byte> payloads,
                                  std::size_t num_write_tasks) {
   search_.tasks.resize(num_search_tasks);
   write_.tasks.resize(num_write_tasks);
+  measure_.tasks.resize(num_write_tasks);
   while (!payloads.empty()) {
     check_invariant(payloads.size() >= kRecordHead, "a journal record is cut short");
     const auto phase = load_little_endian<std::uint32_t>(payloads);
     const std::size_t count = load_little_endian<std::uint32_t>(payloads.subspan(4));
     const auto task = load_little_endian<std::uint64_t>(payloads.subspan(8));
     payloads = payloads.subspan(kRecordHead);
-    check_invariant(phase == static_cast<std::uint32_t>(JournalPhase::kSearch) ||
-                        phase == static_cast<std::uint32_t>(JournalPhase::kWrite),
-                    "a journal record of no phase");
-    Phase& tasks = phase == static_cast<std::uint32_t>(JournalPhase::kSearch) ? search_ : write_;
+    Phase* const found = find_phase(phase);
+    check_invariant(found != nullptr, "a journal record of no phase");
+    Phase& tasks = *found;
     check_invariant(payloads.size() / sizeof(double) >= count, "a journal record is cut short");
     check_invariant(task < tasks.tasks.size(), "a journal of a job with more tasks");
     Place& place = tasks.tasks[task];
@@ -87,8 +87,22 @@ JournalContents::JournalContents(std::span<const std::byte> payloads,
   }
 }
 
+JournalContents::Phase* JournalContents::find_phase(std::uint32_t phase) {
+  switch (static_cast<JournalPhase>(phase)) {
+    case JournalPhase::kSearch:
+      return &search_;
+    case JournalPhase::kWrite:
+      return &write_;
+    case JournalPhase::kMeasure:
+      return &measure_;
+  }
+  return nullptr;
+}
+
 const JournalContents::Phase& JournalContents::of(JournalPhase phase) const {
-  return phase == JournalPhase::kSearch ? search_ : write_;
+  return phase == JournalPhase::kSearch  ? search_
+         : phase == JournalPhase::kWrite ? write_
+                                         : measure_;
 }
 
 std::optional<std::span<const double>> JournalContents::find(JournalPhase phase,

@@ -22,13 +22,14 @@
 
 namespace quantmill {
 
-enum class JournalPhase : std::uint32_t { kSearch = 1, kWrite = 2 };
+enum class JournalPhase : std::uint32_t { kSearch = 1, kWrite = 2, kMeasure = 3 };
 
 // Finished tasks, by their numbers in the plan.
 class JournalContents {
  public:
   JournalContents() = default;
-  // From payloads put one after the other, of a job with so many tasks; anything malformed in them
+  // From payloads put one after the other, of a job with so many tasks (kMeasure has the numbers of
+  // write tasks); anything malformed in them
   // is kInternal.
   JournalContents(std::span<const std::byte> payloads,
                   std::size_t num_search_tasks,
@@ -52,11 +53,14 @@ class JournalContents {
     std::size_t num_finished = 0;
   };
 
+  // Nothing for a number that is no phase's.
+  Phase* find_phase(std::uint32_t phase);
   [[nodiscard]] const Phase& of(JournalPhase phase) const;
 
   std::vector<double> values_;
   Phase search_;
   Phase write_;
+  Phase measure_;
 };
 
 // The sound payloads of every journal file in `folder`. kIo if one can't be read.

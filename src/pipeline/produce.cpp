@@ -9,6 +9,7 @@
 #include "base/error.h"
 
 #include "kernels/convert.h"
+#include "kernels/fp8.h"
 #include "kernels/scale.h"
 
 namespace quantmill {
@@ -26,10 +27,18 @@ std::uint64_t rows_held_together(const TensorWork& work) {
   return work.is_quantized() ? std::min(work.rows, rows_together(work.scheme)) : 1;
 }
 
-// Bytes that a row takes in the buffers: as read and as written.
+// Rows can't be encoded one after the other where a part's columns follow them.
+bool is_turned(const TensorWork& work) {
+  return std::ranges::any_of(work.parts,
+                             [](const OutputPlace& place) { return place.stretches > 1; });
+}
+
+// Bytes that a row takes in the buffers: as read and as written, and as numbers if all rows are
+// worked on at once.
 std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
   const std::uint64_t written =
-      work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8;
+      (work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8) +
+      (is_turned(work) ? 2 * sizeof(float) * work.cols : 0);
   return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written;
 }
 
@@ -40,17 +49,24 @@ void write_shape(const TensorWork& work, std::span<std::byte> bytes) {
   std::memcpy(bytes.data(), shape.data(), sizeof shape);
 }
 
+void write_float(float value, std::span<std::byte> bytes) {
+  check_invariant(bytes.size() == sizeof value, "a scale of another size");
+  std::memcpy(bytes.data(), &value, sizeof value);
+}
+
 }  // namespace
 
 RowProducer::RowProducer(const Context& context,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
                          const std::vector<ActivationFold>& folds,
+                         TensorRanges ranges,
                          std::uint64_t buffer_bytes)
     : context_(context),
       checkpoint_(checkpoint),
       plan_(plan),
       folds_(folds),
+      ranges_(std::move(ranges)),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
   for (const TensorWork& work : plan.tensors) {
@@ -63,7 +79,7 @@ RowProducer::RowProducer(const Context& context,
 std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan) {
   std::uint64_t widest = 1 << 16;
   for (const TensorWork& work : plan.tensors) {
-    if (work.action != Action::kCopy) {
+    if (work.action != Action::kCopy && work.action != Action::kKvScale) {
       const std::uint64_t row = row_buffer_bytes(plan, work) + 2 * sizeof(float) * work.cols;
       widest = std::max(widest, row * rows_held_together(work));
     }
@@ -78,6 +94,9 @@ void RowProducer::produce(const WriteTask& task, const Emit& emit, ErrorSums& er
       break;
     case Action::kFoldNorm:
       fold_norm_weight(task, emit);
+      break;
+    case Action::kKvScale:
+      write_kv_scale(task, emit);
       break;
     case Action::kFoldLinear:
     case Action::kQuantize:
@@ -97,6 +116,13 @@ void RowProducer::copy(const WriteTask& task, const Emit& emit) {
   }
 }
 
+void RowProducer::write_kv_scale(const WriteTask& task, const Emit& emit) {
+  const OutputPlace& place = plan_.tensors[task.tensor].parts.front();
+  encoded_.resize(sizeof(float));
+  write_float(fp8_scale(ranges_.inputs[task.tensor], DType::kF32), encoded_);
+  emit(place.shard, place.file_offset, encoded_);
+}
+
 void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
   const TensorWork& work = plan_.tensors[task.tensor];
   std::vector<float> weight = folds_[plan_.folds[work.tensor].rows.front()].norm_weight;
@@ -110,25 +136,59 @@ void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
   emit(work.parts[0].shard, work.parts[0].file_offset, encoded_);
 }
 
-void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
-  const TensorWork& work = plan_.tensors[task.tensor];
-  choose_factors(work);
+std::uint64_t RowProducer::rows_held(const TensorWork& work) const {
   const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting =
       buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
-  const std::uint64_t rows_held = std::max(together, fitting / together * together);
-  for (std::uint64_t begin = task.begin; begin < task.end; begin += rows_held) {
-    const std::uint64_t end = std::min(begin + rows_held, task.end);
-    encode(work, begin, end, errors);
+  return std::max(together, fitting / together * together);
+}
+
+void RowProducer::emit_part(const OutputPlace& place,
+                            std::uint64_t begin,
+                            std::span<const std::byte> bytes,
+                            const Emit& emit) const {
+  const std::uint64_t piece = bytes.size() / place.stretches;
+  for (std::uint64_t stretch = 0; piece > 0 && stretch < place.stretches; ++stretch) {
+    emit(place.shard,
+         place.file_offset + stretch * (place.size_bytes / place.stretches) +
+             place.rows_before(begin) * place.row_bytes,
+         bytes.subspan(stretch * piece, piece));
+  }
+}
+
+void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
+  const TensorWork& work = plan_.tensors[task.tensor];
+  choose_factors(work);
+  const std::uint64_t held = rows_held(work);
+  for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
+    encode(work, begin, std::min(begin + held, task.end), errors);
     for (std::size_t part = 0; part < work.parts.size(); ++part) {
-      const OutputPlace& place = work.parts[part];
-      if (!encoded_parts_[part].empty()) {
-        emit(place.shard,
-             place.file_offset + place.rows_before(begin) * place.row_bytes,
-             encoded_parts_[part]);
-      }
+      emit_part(work.parts[part], begin, encoded_parts_[part], emit);
     }
   }
+}
+
+float RowProducer::measure(const WriteTask& task) {
+  const TensorWork& work = plan_.tensors[task.tensor];
+  choose_factors(work);
+  float largest = 0;
+  const std::uint64_t held = rows_held(work);
+  const std::uint64_t worked =
+      std::max<std::uint64_t>(1, kWorkElements / std::max<std::uint64_t>(1, work.cols));
+  for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
+    const std::uint64_t end = std::min(begin + held, task.end);
+    load(work, begin, end - begin);
+    for (std::uint64_t row = begin; row < end; row += worked) {
+      const std::uint64_t rows = std::min(worked, end - row);
+      values_.resize(rows * work.cols);
+      const FloatMatrix values{values_.data(), rows, work.cols};
+      decode(work, begin, row - begin, values);
+      float amax = 0;
+      block_amax(context_, values, {rows, work.cols}, FloatMatrix{&amax, 1, 1});
+      largest = std::max(largest, amax);
+    }
+  }
+  return largest;
 }
 
 void RowProducer::load(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {
@@ -174,6 +234,27 @@ void RowProducer::decode(const TensorWork& work,
   fold(work, begin + first, values);
 }
 
+void RowProducer::copy_codes(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {
+  const std::span<const std::byte> codes = reader_.stored_codes();
+  encoded_parts_[0].assign(codes.begin(), codes.end());
+  if (source_of(plan_, work).encoding == Encoding::kMx) {
+    const std::span<const std::byte> scales = reader_.stored_scales();
+    encoded_parts_[1].assign(scales.begin(), scales.end());
+    return;
+  }
+  const std::uint64_t held = std::max<std::uint64_t>(1, kWorkElements / work.cols);
+  for (std::uint64_t row = 0; row < rows; row += held) {  // which refuses what is no number
+    values_.resize(std::min(held, rows - row) * work.cols);
+    decode(work, begin, row, {values_.data(), values_.size() / work.cols, work.cols});
+  }
+  const std::size_t of_row = reader_.scales().size() / rows;
+  encoded_parts_[1].clear();
+  for (std::uint64_t row = 0; row < rows; row += work.parts[1].weight_rows) {
+    const auto scales = std::as_bytes(reader_.scales().subspan(row * of_row, of_row));
+    encoded_parts_[1].insert(encoded_parts_[1].end(), scales.begin(), scales.end());
+  }
+}
+
 void RowProducer::encode(const TensorWork& work,
                          std::uint64_t begin,
                          std::uint64_t end,
@@ -182,21 +263,18 @@ void RowProducer::encode(const TensorWork& work,
   load(work, begin, rows);
   encoded_parts_.resize(std::max(encoded_parts_.size(), work.parts.size()));
   if (work.copies_codes) {
-    const auto copy = [&](std::span<const std::byte> bytes, std::vector<std::byte>& part) {
-      part.assign(bytes.begin(), bytes.end());
-    };
-    copy(reader_.stored_codes(), encoded_parts_[0]);
-    copy(reader_.stored_scales(), encoded_parts_[1]);
+    copy_codes(work, begin, rows);
     return;
   }
   for (std::size_t part = 0; part < work.parts.size(); ++part) {
     const OutputPlace& place = work.parts[part];
     encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
-                                place.row_bytes);
+                                place.stretches * place.row_bytes);
   }
   const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
-  const std::uint64_t rows_worked = std::max(together, fitting / together * together);
+  const std::uint64_t rows_worked =
+      is_turned(work) ? rows : std::max(together, fitting / together * together);
   for (std::uint64_t done = 0; done < rows; done += rows_worked) {
     const std::uint64_t now = std::min(rows_worked, rows - done);
     values_.resize(now * work.cols);
@@ -205,25 +283,41 @@ void RowProducer::encode(const TensorWork& work,
     std::vector<std::span<std::byte>> parts;
     for (std::size_t part = 0; part < work.parts.size(); ++part) {
       const OutputPlace& place = work.parts[part];
+      const std::uint64_t bytes = place.stretches * place.row_bytes;
       const std::uint64_t first = place.rows_before(begin + done) - place.rows_before(begin);
       const std::uint64_t last = place.rows_before(begin + done + now) - place.rows_before(begin);
-      parts.push_back(std::span(encoded_parts_[part])
-                          .subspan(first * place.row_bytes, (last - first) * place.row_bytes));
+      parts.push_back(
+          std::span(encoded_parts_[part]).subspan(first * bytes, (last - first) * bytes));
     }
-    if (!work.is_quantized()) {
+    if (work.is_quantized()) {
+      quantize(work, values, parts, errors);
+    } else {
       store(work, begin + done, values, parts[0]);
-      continue;
     }
-    SchemeCodec& codec = codecs_.at(work.scheme);
-    codec.encode(values, parts);
-    if (parts.size() > 2 && !parts[2].empty()) {
-      write_shape(work, parts[2]);
-    }
-    restored_.resize(values_.size());
-    const FloatMatrix restored{restored_.data(), now, work.cols};
-    codec.decode(parts, restored);
-    add_errors(context_, restored, values, errors);
   }
+}
+
+void RowProducer::quantize(const TensorWork& work,
+                           ConstFloatMatrix values,
+                           std::span<const std::span<std::byte>> parts,
+                           ErrorSums& errors) {
+  const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
+  SchemeCodec& codec = codecs_.at(work.scheme);
+  if (!ranges_.weights.empty()) {
+    codec.set_tensor_largest(ranges_.weights[index]);
+  }
+  codec.encode(values, parts);
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    if (work.parts[part].kind == PartKind::kShape && !parts[part].empty()) {
+      write_shape(work, parts[part]);
+    } else if (work.parts[part].kind == PartKind::kInputScale && !parts[part].empty()) {
+      write_float(input_scale(work.scheme, ranges_.inputs[index]), parts[part]);
+    }
+  }
+  restored_.resize(values_.size());
+  const FloatMatrix restored{restored_.data(), values.rows, values.cols};
+  codec.decode(parts, restored);
+  add_errors(context_, restored, values, errors);
 }
 
 void RowProducer::store(const TensorWork& work,

@@ -24,14 +24,23 @@ namespace quantmill {
 using Emit = std::function<void(
     std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes)>;
 
+// What scales of whole tensors are made from, one value per Plan::tensors (measure_weights,
+// largest_inputs).
+struct TensorRanges {
+  std::vector<float> weights;
+  std::vector<float> inputs;
+};
+
 // One worker's buffers. Not thread-safe: one per thread.
 class RowProducer {
  public:
-  // buffer_bytes bounds what is held at a time (at least one row is).
+  // buffer_bytes bounds what is held at a time (at least one row is). For measure() no ranges are
+  // needed.
   RowProducer(const Context& context,
               const Checkpoint& checkpoint,
               const Plan& plan,
               const std::vector<ActivationFold>& folds,
+              TensorRanges ranges,
               std::uint64_t buffer_bytes);
 
   // Produces one task and emits it in ascending order. For kQuantize, `errors` receives the error
@@ -40,15 +49,32 @@ class RowProducer {
   // type. kIo.
   void produce(const WriteTask& task, const Emit& emit, ErrorSums& errors);
 
+  // The largest magnitude among the folded values of a kQuantize task. Errors as produce.
+  float measure(const WriteTask& task);
+
   // Bytes that a worker needs for the widest row of the plan.
   static std::uint64_t smallest_buffer_bytes(const Plan& plan);
 
  private:
   void copy(const WriteTask& task, const Emit& emit);
+  void write_kv_scale(const WriteTask& task, const Emit& emit);
   void fold_norm_weight(const WriteTask& task, const Emit& emit);
   void fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors);
+  // Rows of a work that fit into the buffers.
+  [[nodiscard]] std::uint64_t rows_held(const TensorWork& work) const;
+  void emit_part(const OutputPlace& place,
+                 std::uint64_t begin,
+                 std::span<const std::byte> bytes,
+                 const Emit& emit) const;
+  // Fills encoded_parts_ with loaded rows as they are stored, scales as floats if not MX's.
+  void copy_codes(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
   // Fills encoded_parts_ with rows [begin, end).
   void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t end, ErrorSums& errors);
+  // Fills the parts with what rows of folded values are quantized to.
+  void quantize(const TensorWork& work,
+                ConstFloatMatrix values,
+                std::span<const std::span<std::byte>> parts,
+                ErrorSums& errors);
   void load(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
   void decode(const TensorWork& work, std::uint64_t begin, std::uint64_t first, FloatMatrix values);
   void store(const TensorWork& work,
@@ -65,6 +91,7 @@ class RowProducer {
   const Checkpoint& checkpoint_;
   const Plan& plan_;
   const std::vector<ActivationFold>& folds_;
+  TensorRanges ranges_;
   std::uint64_t buffer_bytes_;
   WeightReader reader_;
   std::map<Scheme, SchemeCodec> codecs_;   // of what is quantized

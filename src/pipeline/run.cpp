@@ -15,10 +15,12 @@
 #include "pipeline/assemble.h"
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
-#include "pipeline/function_proof.h"
 #include "pipeline/given_scales.h"
+#include "pipeline/input_ranges.h"
+#include "pipeline/job_messages.h"
 #include "pipeline/journal.h"
 #include "pipeline/load_statistics.h"
+#include "pipeline/measure.h"
 #include "pipeline/produce.h"
 #include "pipeline/search.h"
 #include "pipeline/summary.h"
@@ -27,6 +29,7 @@
 #include "pipeline/write.h"
 #include "plan/plan.h"
 #include "plan/tensor_parallel.h"
+#include "plan/tensor_scales.h"
 
 namespace quantmill {
 namespace {
@@ -50,7 +53,10 @@ class Stopwatch {
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  if (!searches_scales(options) || !options.statistics) {
+  const bool wants_maxima =
+      options.recipe.kv_cache != KvCache::kNone ||
+      (takes_input_scales(options.recipe) && options.recipe.input_scales != InputScales::kNone);
+  if (!options.statistics || !(searches_scales(options) || wants_maxima)) {
     return {};
   }
   PartitionOf partition;
@@ -81,64 +87,6 @@ ScaleTable choose_scales(const Team& team,
   return searches_scales(options)
              ? search_scales(team, context, checkpoint, plan, statistics, journal)
              : neutral_scales(plan);
-}
-
-// The script folds what may not be folded: says so, with the number.
-void warn_of_changed_function(const Team& team,
-                              const Context& context,
-                              const Log& log,
-                              const Checkpoint& checkpoint,
-                              const Plan& plan,
-                              const ScaleTable& scales,
-                              const std::vector<ActivationFold>& folds) {
-  if (plan.recipe.compat != Compat::kSeed || !team.is_leader()) {
-    return;
-  }
-  const std::vector<EdgeProof> edges = prove_function(context,
-                                                      checkpoint,
-                                                      plan,
-                                                      scales,
-                                                      folds,
-                                                      true_architecture(checkpoint, plan),
-                                                      team.num_threads);
-  const EdgeProof& worst = worst_edge(edges);
-  if (worst.exact > kExactTolerance) {
-    log.warn(
-        fmt::format("--compat seed makes a model that is not the same function as the source: its "
-                    "scales change the "
-                    "output of {} by {:.2g} (relative), before anything is rounded",
-                    worst.reader,
-                    worst.exact));
-  }
-}
-
-void log_scales(const Log& log, const Plan& plan, const ScaleTable& scales) {
-  for (const FoldGroup& group : plan.architecture.fold_groups) {
-    const GroupScales& chosen = scales.at(group.name);
-    if (chosen.reason.empty()) {
-      const auto [smallest, largest] = std::ranges::minmax(chosen.s);
-      log.debug(fmt::format(
-          "{}: alpha {:.2f}, s {:.3g} to {:.3g}", group.name, chosen.alpha, smallest, largest));
-    }
-  }
-}
-
-void log_plan(const Team& team, const Context& context, const Log& log, const Plan& plan) {
-  for (const std::string& notice : plan.notices) {
-    log.warn(notice);
-  }
-  log.info(fmt::format("plan: {} tensors, {} of source, {} of output in {} files",
-                       plan.tensors.size(),
-                       format_size(plan.source_bytes),
-                       format_size(plan.output_bytes),
-                       plan.shards.size()));
-  log.info(fmt::format(
-      "{} ranks on {} nodes, {} threads each, backend {}{}",
-      team.world.size(),
-      team.node_ranks.size(),
-      team.num_threads,
-      backend_name(context.backend),
-      context.backend == Backend::kCpu ? fmt::format(" ({})", isa_name(context.isa)) : ""));
 }
 
 // The leader's work folder, and how the job starts, on every rank.
@@ -188,6 +136,7 @@ JobJournal open_journal(const Team& team, const JobOptions& options, const Plan&
 // chosen and stored now.
 ScaleTable settle_scales(const Team& team,
                          const JobOptions& options,
+                         const InputMaxima& inputs,
                          const std::function<ScaleTable()>& choose) {
   const std::filesystem::path file = WorkFolder::output_folder(options.out) / kScalesName;
   std::vector<std::byte> stored(1);
@@ -199,7 +148,7 @@ ScaleTable settle_scales(const Team& team,
     scales = choose();
     team.world.collectively([&] {
       if (team.is_leader()) {
-        write_scales(file, scales);
+        write_scales(file, scales, inputs);
       }
     });
   } else {
@@ -221,7 +170,8 @@ struct JobSubject {
   std::uint64_t buffer_bytes;
 };
 
-// Search, write, assemble, commit; the report. `work` is the leader's, null on other ranks.
+// Search, measure, write, assemble, commit; the report. `work` is the leader's, null on other
+// ranks.
 std::string run_phases(const JobSubject& job,
                        JobJournal& journal,
                        WorkFolder* work,
@@ -229,7 +179,8 @@ std::string run_phases(const JobSubject& job,
   const Team& team = job.team;
   const Plan& plan = job.plan;
   const Stopwatch search;
-  const ScaleTable scales = settle_scales(team, job.options, [&] {
+  const InputMaxima inputs = input_maxima(plan, job.statistics);
+  const ScaleTable scales = settle_scales(team, job.options, inputs, [&] {
     return choose_scales(
         team, job.context, job.checkpoint, plan, job.statistics, job.options, journal);
   });
@@ -242,15 +193,25 @@ std::string run_phases(const JobSubject& job,
   }
   check_interrupted(team);
 
-  const Stopwatch writing;
   std::vector<ActivationFold> folds;
+  TensorRanges ranges;
   team.world.collectively([&] {
     folds = make_fold_table(job.context, job.checkpoint, plan, scales);
     warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
+    ranges.inputs = largest_inputs(plan, folds, inputs);
   });
+  const Stopwatch measuring;
+  ranges.weights =
+      measure_weights(team, job.context, job.checkpoint, plan, folds, job.buffer_bytes, journal);
+  if (std::ranges::any_of(plan.tensors, is_measured)) {
+    job.log.info(fmt::format("measure: the largest weights in {:.1f} s", measuring.seconds()));
+  }
+  check_interrupted(team);
+
+  const Stopwatch writing;
   const std::filesystem::path folder = WorkFolder::output_folder(job.options.out);
   const WrittenShards shards = write_shards(
-      team, job.context, job.checkpoint, plan, folds, folder, job.buffer_bytes, journal);
+      team, job.context, job.checkpoint, plan, folds, ranges, folder, job.buffer_bytes, journal);
   job.log.info(fmt::format("write: {} in {:.1f} s, {} of source",
                            format_size(plan.output_bytes),
                            writing.seconds(),
@@ -339,8 +300,16 @@ std::string run_job(const Team& team,
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
-    plan = searches_scales(options) ? make_plan(*checkpoint, statistics, options.recipe)
-                                    : make_plan_without_search(*checkpoint, options.recipe);
+    plan = searches_scales(options) || !statistics.empty()
+               ? make_plan(*checkpoint, statistics, options.recipe)
+               : make_plan_without_search(*checkpoint, options.recipe);
+    if ((plan->recipe.input_scales == InputScales::kStatic || !plan->kv_scales.empty()) &&
+        statistics.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  "--input-scales static and --kv-cache need activation statistics: give --stats "
+                  "FILE.h5 or "
+                  "--stats PREFIX (of PREFIX.tp0.pt …)");
+    }
     buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
     request.inputs =
         make_fingerprint(*checkpoint,
@@ -365,11 +334,14 @@ std::string run_job(const Team& team,
     log_plan(team, context, log, *plan);
     JobJournal journal = open_journal(team, options, *plan);
     if (state == WorkState::kResumed) {
-      log.info(fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished",
-                           journal.num_tasks(JournalPhase::kSearch),
-                           plan->search_tasks.size(),
-                           journal.num_tasks(JournalPhase::kWrite),
-                           plan->write_tasks.size()));
+      const std::size_t measured = journal.num_tasks(JournalPhase::kMeasure);
+      log.info(
+          fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished{}",
+                      journal.num_tasks(JournalPhase::kSearch),
+                      plan->search_tasks.size(),
+                      journal.num_tasks(JournalPhase::kWrite),
+                      plan->write_tasks.size(),
+                      measured > 0 ? fmt::format(", {} measured", measured) : ""));
     }
     return run_phases(
         {team, context, log, *checkpoint, *plan, statistics, options, request, buffer_bytes},

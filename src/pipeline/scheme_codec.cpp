@@ -9,6 +9,7 @@
 #include "kernels/int4.h"
 #include "kernels/int4_pack.h"
 #include "kernels/mx.h"
+#include "kernels/nvfp4.h"
 
 namespace quantmill {
 namespace {
@@ -17,26 +18,26 @@ std::span<std::uint8_t> as_codes(std::span<std::byte> bytes) {
   return {reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
 }
 
-ElementFormat element_of(Scheme scheme) {
-  return scheme == Scheme::kMxfp6E2m3   ? ElementFormat::kE2m3
-         : scheme == Scheme::kMxfp6E3m2 ? ElementFormat::kE3m2
-                                        : ElementFormat::kE2m1;
-}
-
 bool is_fp8(Scheme scheme) {
-  return scheme == Scheme::kFp8Block || scheme == Scheme::kFp8Channel;
+  return scheme == Scheme::kFp8Block || scheme == Scheme::kFp8Channel ||
+         scheme == Scheme::kFp8Tensor;
 }
 
 // As compressed-tensors computes its scales.
 IntSpec int_spec_of(Scheme scheme, std::size_t cols) {
+  const bool has_row_scales = scheme == Scheme::kInt8 || scheme == Scheme::kW8a16;
   IntSpec spec;
-  spec.bits = scheme == Scheme::kInt8 ? 8 : 4;
-  spec.group = scheme == Scheme::kInt8 ? cols : columns_together(scheme);
+  spec.bits = has_row_scales || scheme == Scheme::kW8a16G128 ? 8 : 4;
+  spec.group = has_row_scales ? cols : columns_together(scheme);
+  spec.is_symmetric = !is_asymmetric(scheme);
   spec.scale_type = scheme == Scheme::kInt8 ? DType::kF32 : DType::kBf16;
   return spec;
 }
 
-BlockGrid grid_of(Scheme scheme, std::size_t cols) {
+BlockGrid grid_of(Scheme scheme, std::size_t rows, std::size_t cols) {
+  if (scheme == Scheme::kFp8Tensor) {
+    return {std::max<std::size_t>(1, rows), cols};
+  }
   if (scheme == Scheme::kFp8Block) {
     return {rows_together(scheme), rows_together(scheme)};  // square blocks
   }
@@ -47,18 +48,25 @@ BlockGrid grid_of(Scheme scheme, std::size_t cols) {
 
 MxSpec mx_spec_of(Scheme scheme, const Recipe& recipe) {
   MxSpec spec;
-  spec.element = element_of(scheme);
+  spec.element = mx_element(scheme);
   spec.scale_rule = recipe.scale_rule;
   spec.ties = recipe.compat == Compat::kSeed ? TieRule::kSeed : TieRule::kEven;
   return spec;
 }
 
 SchemeCodec::SchemeCodec(const Context& context, Scheme scheme, const Recipe& recipe)
-    : context_(context), scheme_(scheme), mx_(mx_spec_of(scheme, recipe)) {}
+    : context_(context), scheme_(scheme), layout_(recipe.layout), mx_(mx_spec_of(scheme, recipe)) {}
+
+float input_scale(Scheme scheme, float largest) {
+  return scheme == Scheme::kNvfp4 ? nvfp4_global_scale(largest, GlobalScaleUse::kDivides).value
+                                  : fp8_scale(largest, DType::kF32);
+}
 
 void SchemeCodec::encode(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts) {
   if (is_mx(scheme_)) {
     mx_quantize(context_, mx_, values, as_codes(parts[0]), as_codes(parts[1]));
+  } else if (scheme_ == Scheme::kNvfp4) {
+    encode_nvfp4(values, parts);
   } else if (is_fp8(scheme_)) {
     encode_fp8(values, parts);
   } else {
@@ -71,31 +79,54 @@ void SchemeCodec::decode(std::span<const std::span<std::byte>> parts, FloatMatri
     mx_dequantize(context_, mx_.element, as_codes(parts[0]), as_codes(parts[1]), values);
     return;
   }
+  if (scheme_ == Scheme::kNvfp4) {
+    (void)nvfp4_dequantize(context_,
+                           as_codes(parts[0]),
+                           as_codes(parts[1]),
+                           nvfp4_global_scale(tensor_largest_, GlobalScaleUse::kDivides),
+                           values);
+    return;
+  }
   if (!is_fp8(scheme_)) {
     const IntSpec spec = int_spec_of(scheme_, values.cols);
     (void)int_dequantize(context_,
                          integers_,
                          {scales_.data(), values.rows, values.cols / spec.group},
-                         {},
+                         zero_points_,
                          {},
                          values);
     return;
   }
-  const BlockGrid grid = grid_of(scheme_, values.cols);
+  const BlockGrid grid = grid_of(scheme_, values.rows, values.cols);
   (void)fp8_dequantize(
       context_, as_codes(parts[0]), scales(grid, values.rows, values.cols), grid, values);
 }
 
+void SchemeCodec::encode_nvfp4(ConstFloatMatrix values,
+                               std::span<const std::span<std::byte>> parts) {
+  const GlobalScale global = nvfp4_global_scale(tensor_largest_, GlobalScaleUse::kDivides);
+  nvfp4_block_scales(context_, values, global, as_codes(parts[1]));
+  nvfp4_quantize(context_, values, as_codes(parts[1]), global, as_codes(parts[0]));
+  if (!parts[2].empty()) {
+    std::memcpy(parts[2].data(), &global.value, sizeof global.value);
+  }
+}
+
 void SchemeCodec::encode_fp8(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts) {
-  const BlockGrid grid = grid_of(scheme_, values.cols);
+  const BlockGrid grid = grid_of(scheme_, values.rows, values.cols);
   const std::size_t rows = num_block_rows(grid, values.rows);
   const std::size_t cols = num_block_cols(grid, values.cols);
-  scales_.assign(rows * cols, 0.0F);
-  block_amax(context_, values, grid, FloatMatrix{scales_.data(), rows, cols});
+  scales_.assign(rows * cols, tensor_largest_);
+  if (scheme_ != Scheme::kFp8Tensor) {
+    block_amax(context_, values, grid, FloatMatrix{scales_.data(), rows, cols});
+  }
   for (float& scale : scales_) {
     scale = fp8_scale(scale, DType::kF32);
   }
   fp8_quantize(context_, values, scales(grid, values.rows, values.cols), grid, as_codes(parts[0]));
+  if (scheme_ == Scheme::kFp8Tensor && parts[1].empty()) {
+    return;  // it stands before the first rows
+  }
   check_invariant(parts[1].size() == scales_.size() * sizeof(float), "scales of another size");
   std::memcpy(parts[1].data(), scales_.data(), parts[1].size());
 }
@@ -106,16 +137,57 @@ void SchemeCodec::encode_integers(ConstFloatMatrix values,
   const std::size_t groups = values.cols / spec.group;
   scales_.resize(values.rows * groups);
   integers_.resize(values.rows * values.cols);
+  zero_points_.resize(spec.is_symmetric ? 0 : scales_.size());
   const FloatMatrix scales{scales_.data(), values.rows, groups};
-  int_scales(context_, spec, values, 1.0F, scales, {});
-  int_quantize(context_, spec, values, {scales_.data(), values.rows, groups}, {}, integers_);
+  int_scales(context_, spec, values, 1.0F, scales, zero_points_);
+  int_quantize(context_, spec, values, scales, zero_points_, integers_);
+  if (layout_ == Layout::kQuark) {
+    pack_turned(values.rows, values.cols, parts);
+  } else {
+    pack_integers(values.rows, values.cols, parts);
+  }
+}
+
+void SchemeCodec::pack_integers(std::size_t rows,
+                                std::size_t cols,
+                                std::span<const std::span<std::byte>> parts) const {
+  const IntSpec spec = int_spec_of(scheme_, cols);
+  const IntPacking packing{spec.bits, NibbleOrder::kSequential, IntCode::kOffset};
   if (scheme_ == Scheme::kInt8) {
     std::memcpy(parts[0].data(), integers_.data(), parts[0].size());
   } else {
-    const IntPacking packing{spec.bits, NibbleOrder::kSequential, IntCode::kOffset};
-    int_pack_columns(context_, packing, integers_, values.rows, values.cols, as_codes(parts[0]));
+    int_pack_columns(context_, packing, integers_, rows, cols, as_codes(parts[0]));
   }
   (void)encode_from_float(context_, {scales_.data(), 1, scales_.size()}, spec.scale_type, parts[1]);
+  if (!spec.is_symmetric) {
+    int_pack_rows(context_, packing, zero_points_, rows, cols / spec.group, as_codes(parts[2]));
+  }
+}
+
+void SchemeCodec::pack_turned(std::size_t rows,
+                              std::size_t cols,
+                              std::span<const std::span<std::byte>> parts) const {
+  const IntSpec spec = int_spec_of(scheme_, cols);
+  const std::size_t groups = cols / spec.group;
+  const IntPacking packing{spec.bits,
+                           NibbleOrder::kAwq,
+                           spec.is_symmetric ? IntCode::kTwosComplement : IntCode::kOffset};
+  std::vector<std::int8_t> turned(integers_.size());
+  transpose_codes(integers_, rows, cols, turned);
+  int_pack_columns(context_, packing, turned, cols, rows, as_codes(parts[0]));
+  std::vector<float> turned_scales(scales_.size());
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t group = 0; group < groups; ++group) {
+      turned_scales[group * rows + row] = scales_[row * groups + group];
+    }
+  }
+  (void)encode_from_float(
+      context_, {turned_scales.data(), 1, turned_scales.size()}, spec.scale_type, parts[1]);
+  turned.assign(scales_.size(), 0);
+  if (!spec.is_symmetric) {
+    transpose_codes(zero_points_, rows, groups, turned);
+  }
+  int_pack_columns(context_, packing, turned, groups, rows, as_codes(parts[2]));
 }
 
 ConstFloatMatrix SchemeCodec::scales(const BlockGrid& grid,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/compare.h"
+#include "kernels/fp8.h"
 #include "kernels/scale.h"
 
 namespace quantmill {
@@ -19,7 +20,7 @@ void SchemeErrorCurve::add(ConstFloatMatrix values,
   parts_.clear();
   std::vector<std::span<std::byte>> parts;
   for (const StoredPart& part :
-       stored_parts(scheme_, layout_, "weight", values.rows, values.cols)) {
+       stored_parts(scheme_, layout_, "weight", values.rows, values.cols, false)) {
     std::uint64_t bits = dtype_bits(part.dtype);
     for (const std::uint64_t extent : part.shape) {
       bits *= extent;
@@ -39,6 +40,11 @@ void SchemeErrorCurve::add(ConstFloatMatrix values,
     scaled_.assign(all.begin(), all.end());
     const FloatMatrix scaled{scaled_.data(), values.rows, values.cols};
     scale_matrix(context_, scaled, {.columns = s});
+    if (has_tensor_scale(scheme_)) {
+      float largest = 0;
+      block_amax(context_, scaled, {values.rows, values.cols}, FloatMatrix{&largest, 1, 1});
+      codec_.set_tensor_largest(largest);
+    }
     codec_.encode(ConstFloatMatrix(scaled_.data(), values.rows, values.cols), parts);
     codec_.decode(parts, scaled);
     scale_matrix(context_, scaled, {.columns = back_});

@@ -22,7 +22,8 @@ class SchemeErrorCurve {
 
   // As mx_error_curve: sums[i] += sum of ((Q(values * s_i) / s_i - values) * importance)^2. Each
   // operation rounded to float once; squares in double, as add_errors adds them. values.rows as
-  // SchemeCodec::encode wants them.
+  // SchemeCodec::encode wants them. A scale of the whole tensor is taken from these values, since
+  // what it will be is known only when all candidates are chosen.
   void add(ConstFloatMatrix values,
            std::span<const float> importance,
            ConstFloatMatrix candidates,

@@ -17,7 +17,9 @@
 #include "kernels/convert.h"
 #include "pipeline/fold_table.h"
 #include "pipeline/function_proof.h"
+#include "pipeline/input_ranges.h"
 #include "pipeline/manifest.h"
+#include "pipeline/measure.h"
 #include "pipeline/produce.h"
 #include "plan/plan.h"
 
@@ -116,7 +118,7 @@ void verify_structure(const VerifyOptions& options,
     const Checkpoint out = Checkpoint::open(options.out);
     std::set<std::string> quantized;
     for (const TensorError& tensor : manifest.tensors) {
-      quantized.insert(tensor.name);
+      quantized.insert(tensor.name.substr(0, tensor.name.find('[')));  // of a slice, its tensor
     }
     for (const SourceWeight& weight : find_weights(out.tensors(), out.config_text())) {
       const bool is_listed = quantized.erase(weight.entry.name) > 0;
@@ -150,6 +152,7 @@ void verify_bytes(const Context& context,
                   const Checkpoint& source,
                   const Plan& plan,
                   const std::vector<ActivationFold>& folds,
+                  const TensorRanges& ranges,
                   VerifyReport& report) {
   Findings findings;
   std::vector<File> files;
@@ -167,7 +170,7 @@ void verify_bytes(const Context& context,
   }
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < options.num_threads; ++worker) {
-    workers.emplace_back(context, source, plan, folds, kBufferBytes);
+    workers.emplace_back(context, source, plan, folds, ranges, kBufferBytes);
   }
   run_indexed(options.num_threads, plan.write_tasks.size(), [&](std::size_t index, int worker) {
     const WriteTask& task = plan.write_tasks[index];
@@ -252,7 +255,10 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
   }
   const ScaleTable scales = read_scales(options.out / kScalesName);
   const std::vector<ActivationFold> folds = make_fold_table(context, source, plan, scales);
-  verify_bytes(context, options, source, plan, folds, report);
+  const TensorRanges ranges = {
+      measure_weights(context, source, plan, folds, kBufferBytes, options.num_threads),
+      largest_inputs(plan, folds, read_input_maxima(options.out / kScalesName))};
+  verify_bytes(context, options, source, plan, folds, ranges, report);
   if (options.function) {
     verify_function(context, options, source, plan, scales, folds, report);
   }

@@ -57,6 +57,9 @@ class WeightReader {
 
   [[nodiscard]] std::span<const std::byte> stored_scales() const { return scale_bytes_; }
 
+  // [loaded rows, scales of a row], where they are not MX's bytes.
+  [[nodiscard]] std::span<const float> scales() const { return scales_; }
+
   // What a row of a weight takes while it is loaded.
   static std::uint64_t loaded_row_bytes(const SourceWeight& weight, std::uint64_t cols);
 

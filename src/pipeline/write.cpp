@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "pipeline/produce.h"
 
 namespace quantmill {
 namespace {
@@ -168,6 +167,7 @@ WrittenShards write_shards(const Team& team,
                            const Checkpoint& checkpoint,
                            const Plan& plan,
                            const std::vector<ActivationFold>& folds,
+                           const TensorRanges& ranges,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
                            JobJournal& journal) {
@@ -178,7 +178,7 @@ WrittenShards write_shards(const Team& team,
   team.world.collectively([&] { files = open_shards(plan, folder); });
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan, folds, buffer_bytes);
+    workers.emplace_back(context, checkpoint, plan, folds, ranges, buffer_bytes);
   }
   // Shards with bytes that are not synced yet. Set after the bytes are written and before their
   // task is noted.

@@ -10,6 +10,7 @@
 #include "pipeline/fold_table.h"
 #include "pipeline/journal.h"
 #include "pipeline/manifest.h"
+#include "pipeline/produce.h"
 #include "pipeline/team.h"
 #include "plan/plan.h"
 
@@ -32,6 +33,7 @@ WrittenShards write_shards(const Team& team,
                            const Checkpoint& checkpoint,
                            const Plan& plan,
                            const std::vector<ActivationFold>& folds,
+                           const TensorRanges& ranges,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
                            JobJournal& journal);

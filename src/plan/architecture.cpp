@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "plan/architecture_file.h"
 #include "plan/json_text.h"
+#include "plan/kv_scales.h"
 
 namespace quantmill {
 
@@ -98,6 +99,7 @@ std::set<std::string> row_patterns(const std::string& architecture_json) {
 PartitionOf rule_for(std::set<std::string> patterns) {
   return [patterns = std::move(patterns)](const std::string& name) {
     const bool is_row =
+        is_cache_record(name) ||
         std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
           return matches_any_index(pattern, name);
         });

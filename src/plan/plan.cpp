@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,10 +10,14 @@
 #include "kernels/convert.h"
 #include "kernels/mx.h"
 #include "plan/architecture_file.h"
+#include "plan/kv_scales.h"
 #include "plan/module_patterns.h"
+#include "plan/placement.h"
 #include "plan/quark_config.h"
+#include "plan/recipe_check.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
+#include "plan/tensor_scales.h"
 
 namespace quantmill {
 namespace {
@@ -50,7 +53,9 @@ DType stored_dtype(const ModelTensor& tensor,
     return source;
   }
   if (recipe.layout == Layout::kPlain && (tensor.role != TensorRole::kOther || !folds.empty())) {
-    return recipe.scheme == Scheme::kF32 ? DType::kF32 : DType::kBf16;
+    return recipe.scheme == Scheme::kF32   ? DType::kF32
+           : recipe.scheme == Scheme::kF16 ? DType::kF16
+                                           : DType::kBf16;
   }
   return recipe.compat == Compat::kSeed ? DType::kBf16 : source;
 }
@@ -96,7 +101,7 @@ void allow_all_groups(Plan& plan) {
   }
 }
 
-void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
+void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bool stays_stacked) {
   if (!is_convertible(dtype)) {
     throw Error(
         ErrorCode::kInput,
@@ -123,7 +128,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
   for (const WrittenSlice& slice : tensor.written_as) {
     written += slice.rows.num_rows();
   }
-  if (tensor.slice && written != tensor.out_features()) {
+  if (tensor.slice && !stays_stacked && written != tensor.out_features()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("tensor {}: the architecture's \"written_as\" names tensors for {} of "
                             "its {} rows, so servers could not read it quantized; leave it as it "
@@ -135,24 +140,39 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme) {
   }
 }
 
+// Whether rows of a source hold the scheme's codes, so that they can be carried over.
+bool has_codes(const SourceWeight& source, const RowRange& rows, Scheme scheme) {
+  if (source.encoding == Encoding::kMx && is_mx(scheme)) {
+    return source.element == mx_element(scheme);
+  }
+  const bool by_channel = scheme == Scheme::kFp8Channel && source.block_rows == 1 &&
+                          source.block_cols == source.entry.shape.back();
+  const bool by_block = scheme == Scheme::kFp8Block && source.block_rows == rows_together(scheme) &&
+                        source.block_cols == rows_together(scheme) && rows.groups == 1 &&
+                        rows.start % rows_together(scheme) == 0;
+  return source.encoding == Encoding::kFp8 && (by_channel || by_block);
+}
+
 // What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
 void add_quantized(const ModelTensor& tensor,
-                   bool copies_codes,
+                   const SourceWeight& source,
+                   bool may_copy_codes,
+                   bool stays_stacked,
                    TensorWork work,
                    std::vector<TensorWork>& all) {
   work.action = Action::kQuantize;
-  work.copies_codes = copies_codes;
   work.stored = DType::kU8;
   work.cols = tensor.in_features();
   const std::uint64_t rows = tensor.out_features();
   std::vector<WrittenSlice> parts = tensor.written_as;
-  if (!tensor.slice) {
-    parts = {{work.name, {0, 1, rows, rows}}};
+  if (!tensor.slice || stays_stacked) {
+    parts = {{tensor.slice ? tensor.name : work.name, {0, 1, rows, rows}}};
   }
   for (const WrittenSlice& part : parts) {
     work.name = part.name;
     work.rows = part.rows.num_rows();
     work.source_rows = part.rows;
+    work.copies_codes = may_copy_codes && has_codes(source, part.rows, work.scheme);
     all.push_back(work);
   }
 }
@@ -204,11 +224,10 @@ void decide_tensors(Plan& plan) {
     check_decodable(tensor, source);
     const std::optional<Scheme> scheme = plan.choices[index].scheme;
     if (scheme && !is_floating_point(*scheme)) {
-      check_quantizable(tensor, entry.dtype, *scheme);
+      const bool stays_stacked = plan.recipe.layout == Layout::kGptOss;
+      check_quantizable(tensor, entry.dtype, *scheme, stays_stacked);
       work.scheme = *scheme;
-      const bool has_codes = work.scheme == Scheme::kMxfp4 && source.encoding == Encoding::kMx &&
-                             source.element == ElementFormat::kE2m1;
-      add_quantized(tensor, has_codes && folds.empty(), std::move(work), plan.tensors);
+      add_quantized(tensor, source, folds.empty(), stays_stacked, std::move(work), plan.tensors);
       continue;
     }
     work.stored = stored_dtype(tensor, folds, entry.dtype, plan.recipe);
@@ -223,54 +242,6 @@ void decide_tensors(Plan& plan) {
       std::swap(work.rows, work.cols);
     }
     plan.tensors.push_back(std::move(work));
-  }
-}
-
-// The output tensors of one work.
-std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
-  if (work.is_quantized()) {
-    return stored_parts(work.scheme, plan.recipe.layout, work.name, work.rows, work.cols);
-  }
-  const std::size_t stored = plan.architecture.tensors[work.tensor].stored;
-  return {{work.name, work.stored, plan.architecture.weights[stored].entry.shape}};
-}
-
-void place(const Checkpoint& checkpoint, Plan& plan) {
-  std::vector<TensorToPlace> wanted;
-  for (const TensorWork& work : plan.tensors) {
-    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const std::size_t shard = plan.architecture.weights[tensor.stored].shard;
-    if (!work.is_quantized() && tensor.slice.value_or(0) != 0) {
-      continue;  // one tensor with the first slice
-    }
-    bool is_first = true;
-    for (const StoredPart& part : parts_of(plan, work)) {
-      wanted.push_back(
-          {part.name, part.dtype, part.shape, checkpoint.shards()[shard].file_name, !is_first});
-      is_first = false;
-    }
-  }
-  plan.shards = place_tensors(wanted, plan.recipe.max_shard_bytes);
-  std::unordered_map<std::string, OutputPlace> places;
-  for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
-    plan.output_bytes += plan.shards[shard].size_bytes();
-    for (const TensorEntry& entry : plan.shards[shard].tensors) {
-      places[entry.name] = {
-          shard, plan.shards[shard].header.size() + entry.begin, entry.size_bytes(), 0, 1};
-    }
-  }
-  for (TensorWork& work : plan.tensors) {
-    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    for (const StoredPart& part : parts_of(plan, work)) {
-      OutputPlace& place = work.parts.emplace_back(places.at(part.name));
-      if (!work.is_quantized() && tensor.slice) {
-        place.size_bytes /= plan.architecture.weights[tensor.stored].entry.shape[0];
-        place.file_offset += *tensor.slice * place.size_bytes;
-      }
-      place.weight_rows = part.weight_rows;
-      const std::uint64_t rows = place.rows_before(work.rows);
-      place.row_bytes = rows == 0 ? 0 : place.size_bytes / rows;
-    }
   }
 }
 
@@ -341,17 +312,25 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   if (statistics != nullptr) {
     match_statistics(*statistics, plan.architecture);
     decide_groups(*statistics, plan);
+    decide_input_scales(*statistics, plan);
   } else {
     allow_all_groups(plan);
+    if (plan.recipe.input_scales == InputScales::kAuto) {
+      plan.recipe.input_scales = InputScales::kNone;
+    }
   }
   assign_folds(plan);
   decide_tensors(plan);
+  share_tensor_scales(plan);
+  if (recipe.kv_cache != KvCache::kNone) {
+    add_kv_scales(statistics, plan);
+  }
   place(checkpoint, plan);
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
     cut_search_tasks(*statistics, plan);
   }
-  plan.config = output_config(config, recipe, modules_of(plan), excluded(plan));
+  plan.config = output_config(config, plan.recipe, modules_of(plan), excluded(plan));
   return plan;
 }
 
@@ -370,6 +349,9 @@ std::uint64_t TensorWork::output_bytes() const {
 }
 
 std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work) {
+  if (work.action == Action::kKvScale) {
+    return 0;
+  }
   const SourceWeight& weight =
       plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
   std::uint64_t bytes = 0;

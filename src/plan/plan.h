@@ -23,6 +23,7 @@ enum class Action {
   kFoldNorm,    // a norm divided by s
   kFoldLinear,  // a matrix or vector scaled and stored as floating point
   kQuantize,    // a matrix scaled and quantized
+  kKvScale,     // the scale of a layer's keys or values in the cache, made from statistics alone
 };
 
 // Bytes of one output tensor, or of a slice of one.
@@ -32,6 +33,9 @@ struct OutputPlace {
   std::uint64_t size_bytes = 0;
   std::uint64_t row_bytes = 0;
   std::uint64_t weight_rows = 1;  // of the TensorWork, for each row of this
+  PartKind kind = PartKind::kCodes;
+  // Equally long pieces of the tensor, each with all rows: 1, or of a turned part its own rows.
+  std::uint64_t stretches = 1;
 
   // Rows of this that begin with the rows before `weight_row` of the work.
   [[nodiscard]] std::uint64_t rows_before(std::uint64_t weight_row) const {
@@ -61,7 +65,10 @@ struct TensorWork {
   std::uint64_t cols = 0;
   RowRange source_rows;       // kQuantize: the linear's rows that these rows are made of
   bool copies_codes = false;  // kQuantize: the source has the scheme's codes, and nothing is scaled
-  DType stored = DType::kU8;  // dtype in the output
+  // kQuantize, has_tensor_scale: the first of the works whose largest magnitude decides the scale,
+  // an index into Plan::tensors.
+  std::size_t shares_scale_with = 0;
+  DType stored = DType::kU8;       // dtype in the output
   std::vector<OutputPlace> parts;  // the weight or its codes, then scales (stored_parts)
 
   [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
@@ -100,12 +107,20 @@ struct GroupPlan {
   std::optional<std::uint64_t> tokens;  // that its statistics were recorded on, where they say so
 };
 
+// A work that is kKvScale.
+struct KvScale {
+  std::size_t work = 0;                   // index into Plan::tensors
+  std::string maxima;                     // whose record: "layers.3.self_attn.v_cache"
+  std::optional<std::size_t> activation;  // whose s divides what is cached
+};
+
 struct Plan {
   Recipe recipe;
   ResolvedArchitecture architecture;
   std::vector<SchemeChoice> choices;  // one per tensor of the architecture
   std::vector<TensorFolds> folds;     // as many
   std::vector<TensorWork> tensors;    // in the checkpoint's order
+  std::vector<KvScale> kv_scales;
   std::vector<OutputShard> shards;
   std::vector<GroupPlan> groups;         // one per fold group
   std::vector<SearchTask> search_tasks;  // by group, reader, row

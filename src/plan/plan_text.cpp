@@ -32,7 +32,9 @@ TypeSizes sizes_by_type(const Plan& plan, const Checkpoint& checkpoint) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
-    sizes.before[source_type(source)] += source_bytes(checkpoint, plan, work);
+    if (work.action != Action::kKvScale) {
+      sizes.before[source_type(source)] += source_bytes(checkpoint, plan, work);
+    }
     sizes.after[std::string(work.stored_name())] += work.output_bytes();
   }
   return sizes;
@@ -48,6 +50,8 @@ std::string_view action_name(Action action) {
       return "scale or convert";
     case Action::kQuantize:
       return "quantize";
+    case Action::kKvScale:
+      return "make from statistics";
   }
   return "";
 }

@@ -13,125 +13,18 @@
 #include "base/version.h"
 #include "plan/json_text.h"
 #include "plan/quantization_sections.h"
+#include "plan/quark_section.h"
 
 namespace quantmill {
 
 namespace {
 
-// Both sections key by key: what amd-quark 0.13 exports for its scheme "mxfp4", and what the script
-// that --compat seed reproduces writes (in another order below global_quant_config). The nulls and
-// empty values are filled in.
-constexpr std::string_view kQuarkSection = R"({
-  "algo_config": null,
-  "exclude": [],
-  "export": {"kv_cache_group": [], "min_kv_scale": 0.0, "pack_method": "reorder",
-             "weight_format": "real_quantized", "weight_merge_groups": null},
-  "global_quant_config": {"bias": null, "input_tensors": null, "output_tensors": null, "target_device": null,
-                          "weight": null},
-  "kv_cache_post_rope": false,
-  "kv_cache_quant_config": {},
-  "layer_quant_config": {},
-  "layer_type_quant_config": {},
-  "quant_method": "quark",
-  "quant_mode": "eager_mode",
-  "softmax_quant_spec": null,
-  "version": ""
-})";
-constexpr std::string_view kTensorSpec = R"({
-  "block_size": null, "ch_axis": -1, "dtype": "fp4", "enable_buffer_reuse": false, "group_size": 32,
-  "is_dynamic": false, "is_scale_quant": false, "max_input_numel": 4194304, "mx_element_dtype": null,
-  "observer_cls": "PerBlockMXObserver", "qscheme": "per_group", "round_method": "half_even",
-  "scale_calculation_mode": "even", "scale_format": "e8m0", "scale_type": "float", "symmetric": null
-})";
-constexpr std::string_view kSeedVersion = "0.12+radiance-awq-mxfp4";
-
-JsonValue literal(std::string_view text) {
-  return parse_json(text, "built-in section", ErrorCode::kInternal);
-}
-
-JsonValue tensor_spec(bool is_dynamic, std::string_view scale_mode, bool with_zero_point) {
-  JsonValue spec = literal(kTensorSpec);
-  spec.set("is_dynamic", JsonValue::boolean(is_dynamic));
-  spec.set("scale_calculation_mode", JsonValue::string(std::string(scale_mode)));
-  if (with_zero_point) {
-    spec.set("zero_point_type", JsonValue::string("int32"));
-  }
-  return spec;
-}
-
-// Activations are quantized while serving, by the servers' own rule, which is "even".
-// Of the schemes mxfp4 and mxfp6, whose names in Quark are those of their elements.
-JsonValue mx_spec(Scheme scheme, bool is_dynamic, std::string_view scale_mode) {
-  JsonValue spec = tensor_spec(is_dynamic, scale_mode, true);
-  const std::string_view element = scheme == Scheme::kMxfp6E2m3   ? "fp6_e2m3"
-                                   : scheme == Scheme::kMxfp6E3m2 ? "fp6_e3m2"
-                                                                  : "fp4";
-  spec.set("dtype", JsonValue::string(std::string(element)));
-  return spec;
-}
-
-// Of Quark's scheme "ptpc_fp8": a scale per row of weights, per token of activations.
-JsonValue fp8_channel_spec(bool is_activation) {
-  JsonValue spec = tensor_spec(is_activation, "", true);
-  spec.set("ch_axis", JsonValue::number(std::uint64_t{is_activation}));
-  spec.set("dtype", JsonValue::string("fp8_e4m3"));
-  spec.set("group_size", JsonValue::null());
-  spec.set("observer_cls", JsonValue::string("PerChannelMinMaxObserver"));
-  spec.set("qscheme", JsonValue::string("per_channel"));
-  spec.set("scale_calculation_mode", JsonValue::null());
-  spec.set("scale_format", JsonValue::null());
-  spec.set("symmetric", JsonValue::boolean(true));
-  return spec;
-}
-
-// How linears of a scheme are quantized, in place of the section's global_quant_config or beside
-// it.
-JsonValue layer_config(const JsonValue& empty, Scheme scheme, const Recipe& recipe) {
-  JsonValue layer = empty;
-  const bool is_fp8 = scheme == Scheme::kFp8Channel;
-  layer.set("input_tensors", is_fp8 ? fp8_channel_spec(true) : mx_spec(scheme, true, "even"));
-  layer.set("weight",
-            is_fp8 ? fp8_channel_spec(false)
-                   : mx_spec(scheme, false, scale_rule_name(recipe.scale_rule)));
-  return layer;
-}
-
-JsonValue quark_section(const Recipe& recipe,
-                        const std::vector<SchemeModules>& schemes,
-                        const std::vector<std::string>& exclude) {
-  JsonValue section = literal(kQuarkSection);
-  const JsonValue empty = *section.find("global_quant_config");
-  section.set("global_quant_config", layer_config(empty, schemes.front().scheme, recipe));
-  JsonValue layers = JsonValue::object();
-  for (const SchemeModules& modules : schemes) {
-    for (const std::string& pattern : modules.patterns) {
-      layers.set(as_glob(pattern), layer_config(empty, modules.scheme, recipe));
-    }
-  }
-  section.set("layer_quant_config", std::move(layers));
-  section.set("exclude", JsonValue::array(exclude));
-  section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));
-  return section;
-}
-
-// The script's order of keys, and "even" although its rule is floor.
-JsonValue seed_section() {
-  JsonValue section = literal(kQuarkSection);
-  JsonValue global = JsonValue::object();
-  for (const char* key : {"bias", "output_tensors", "target_device"}) {
-    global.set(key, JsonValue::null());
-  }
-  global.set("input_tensors", tensor_spec(true, "even", false));
-  global.set("weight", tensor_spec(false, "even", false));
-  section.set("global_quant_config", std::move(global));
-  section.set("version", JsonValue::string(std::string(kSeedVersion)));
-  return section;
-}
-
 // "dtype" is the name since transformers 4.56, "torch_dtype" the one before; a config may have
 // either or both.
 void set_dtype(const Recipe& recipe, JsonValue& config) {
-  const char* const name = recipe.scheme == Scheme::kF32 ? "float32" : "bfloat16";
+  const char* const name = recipe.scheme == Scheme::kF32   ? "float32"
+                           : recipe.scheme == Scheme::kF16 ? "float16"
+                                                           : "bfloat16";
   const bool has_old_name = config.find("torch_dtype") != nullptr;
   if (has_old_name) {
     config.set("torch_dtype", JsonValue::string(name));
@@ -313,7 +206,10 @@ std::string output_config(const std::string& source_config,
       config.set("quantization_config", quark_section(recipe, schemes, exclude));
       break;
     case Layout::kCompressedTensors:
-      config.set("quantization_config", compressed_tensors_section(schemes, exclude));
+      config.set("quantization_config", compressed_tensors_section(recipe, schemes, exclude));
+      break;
+    case Layout::kGptOss:
+      config.set("quantization_config", gpt_oss_section(exclude));
       break;
     case Layout::kFp8:
       config.set("quantization_config", fp8_section(exclude));

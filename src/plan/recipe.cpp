@@ -1,5 +1,6 @@
 #include "plan/recipe.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -30,16 +31,21 @@ constexpr Names<ScaleRule, 4> kScaleRules{{{ScaleRule::kEven, "even"},
                                            {ScaleRule::kCeil, "ceil"}}};
 constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
+constexpr Names<InputScales, 3> kInputScales{
+    {{InputScales::kAuto, "auto"}, {InputScales::kStatic, "static"}, {InputScales::kNone, "none"}}};
+constexpr Names<KvCache, 2> kKvCaches{{{KvCache::kNone, "none"}, {KvCache::kFp8, "fp8"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
 constexpr std::string_view kKeep = "keep";  // in place of a scheme
-constexpr std::array<std::string_view, 15> kKeys{"scheme",
+constexpr std::array<std::string_view, 17> kKeys{"scheme",
                                                  "schemes",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
                                                  "scale_rule",
                                                  "fold_scales",
+                                                 "input_scales",
+                                                 "kv_cache",
                                                  "min_tokens",
                                                  "keep",
                                                  "include",
@@ -158,6 +164,10 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.scale_rule = scale_rule_from_name(text_of(value, key));
   } else if (key == "fold_scales") {
     recipe.fold_scales = fold_scales_from_name(text_of(value, key));
+  } else if (key == "input_scales") {
+    recipe.input_scales = input_scales_from_name(text_of(value, key));
+  } else if (key == "kv_cache") {
+    recipe.kv_cache = kv_cache_from_name(text_of(value, key));
   } else if (key == "min_tokens") {
     const std::optional<std::uint64_t> tokens = value.as_unsigned();
     if (!tokens) {
@@ -181,46 +191,6 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.max_shard_bytes = size_of(value, key);
   } else {
     fail(fmt::format("unknown key \"{}\"; known are {}", key, fmt::join(kKeys, ", ")));
-  }
-}
-
-void check_alphas(const std::vector<double>& alphas) {
-  if (alphas.empty()) {
-    fail("alphas: at least one is wanted; scaling \"none\" switches the search off");
-  }
-  for (const double alpha : alphas) {
-    if (!(alpha >= 0 && alpha <= 1)) {
-      fail(fmt::format("alphas: {} is outside 0 to 1", alpha));
-    }
-  }
-}
-
-// What the script does is fixed; any setting that would ask for something else is refused.
-void check_seed(const Recipe& recipe) {
-  const Recipe fixed;
-  if (recipe.scheme != fixed.scheme && !is_floating_point(recipe.scheme)) {
-    fail(fmt::format("compat \"seed\" quantizes to mxfp4, not {}", scheme_name(recipe.scheme)));
-  }
-  if (recipe.layout == Layout::kCompressedTensors) {
-    fail("compat \"seed\" writes layout quark");
-  }
-  const auto refuse = [](std::string_view option, const std::string& value) {
-    fail(fmt::format("compat \"seed\" fixes {}, so {} can't be given", option, value));
-  };
-  if (recipe.scaling != fixed.scaling) {
-    refuse("scaling", std::string(scaling_name(recipe.scaling)));
-  }
-  if (recipe.alphas != fixed.alphas) {
-    refuse("alphas", fmt::format("{}", fmt::join(recipe.alphas, ",")));
-  }
-  if (recipe.fold_scales != fixed.fold_scales) {
-    refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
-  }
-  if (!recipe.schemes.empty()) {
-    refuse("schemes", recipe.schemes.front().pattern);
-  }
-  if (!recipe.keep.empty()) {
-    refuse("keep", fmt::format("{}", fmt::join(recipe.keep, ", ")));
   }
 }
 
@@ -259,28 +229,11 @@ Scheme searched_scheme(Scheme scheme) {
   return is_floating_point(scheme) ? Scheme::kMxfp4 : scheme;
 }
 
-void check_recipe(const Recipe& recipe) {
-  check_layout(recipe.scheme, recipe.layout);
-  for (const SchemeRule& rule : recipe.schemes) {
-    if (!rule.scheme) {
-      continue;
-    }
-    if (is_floating_point(*rule.scheme) || is_floating_point(recipe.scheme)) {
-      fail(
-          fmt::format("scheme for {}: {} and {} can't be mixed; to leave tensors as they are, "
-                      "write \"{}\" in place of a scheme",
-                      rule.pattern,
-                      scheme_name(recipe.scheme),
-                      scheme_name(*rule.scheme),
-                      kKeep));
-    }
-    with_context(fmt::format("scheme for {}", rule.pattern),
-                 [&] { check_layout(*rule.scheme, recipe.layout); });
-  }
-  check_alphas(recipe.alphas);
-  if (recipe.compat == Compat::kSeed) {
-    check_seed(recipe);
-  }
+bool takes_input_scales(const Recipe& recipe) {
+  return may_have_input_scale(recipe.scheme) ||
+         std::ranges::any_of(recipe.schemes, [](const SchemeRule& rule) {
+           return rule.scheme && may_have_input_scale(*rule.scheme);
+         });
 }
 
 namespace {
@@ -315,6 +268,8 @@ std::string to_json(const Recipe& recipe) {
   root.set("alphas", std::move(alphas));
   root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
   root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
+  root.set("input_scales", named(input_scales_name(recipe.input_scales)));
+  root.set("kv_cache", named(kv_cache_name(recipe.kv_cache)));
   root.set("min_tokens", JsonValue::number(recipe.min_tokens));
   root.set("keep", JsonValue::array(recipe.keep));
   root.set("include", JsonValue::array(recipe.include));
@@ -338,6 +293,14 @@ std::string_view fold_scales_name(FoldScales mode) {
   return name_of(kFoldScales, mode);
 }
 
+std::string_view input_scales_name(InputScales scales) {
+  return name_of(kInputScales, scales);
+}
+
+std::string_view kv_cache_name(KvCache kv_cache) {
+  return name_of(kKvCaches, kv_cache);
+}
+
 std::string_view compat_name(Compat compat) {
   return name_of(kCompats, compat);
 }
@@ -352,6 +315,14 @@ ScaleRule scale_rule_from_name(std::string_view name) {
 
 FoldScales fold_scales_from_name(std::string_view name) {
   return value_of(kFoldScales, "fold_scales", name);
+}
+
+InputScales input_scales_from_name(std::string_view name) {
+  return value_of(kInputScales, "input_scales", name);
+}
+
+KvCache kv_cache_from_name(std::string_view name) {
+  return value_of(kKvCaches, "kv_cache", name);
 }
 
 Compat compat_from_name(std::string_view name) {

@@ -18,6 +18,18 @@ enum class Scaling { kNone, kAwqGrid };
 enum class FoldScales { kExact, kPow2, kOff };
 enum class Compat { kNone, kSeed };
 
+// Scales of activations in the output, for schemes that take them (may_have_input_scale).
+enum class InputScales {
+  kAuto,    // where statistics have the maxima of all inputs; make_plan decides
+  kStatic,  // from those maxima
+  kNone,    // activations are quantized as they come, with nvfp4 not at all
+};
+
+enum class KvCache {
+  kNone,  // nothing is said of it
+  kFp8,   // e4m3, its scales from statistics
+};
+
 // What the tensors or modules that a shell pattern matches become.
 struct SchemeRule {
   std::string pattern;
@@ -34,6 +46,8 @@ struct Recipe {
   std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
   ScaleRule scale_rule = ScaleRule::kEven;
   FoldScales fold_scales = FoldScales::kExact;
+  InputScales input_scales = InputScales::kAuto;
+  KvCache kv_cache = KvCache::kNone;
   std::uint64_t min_tokens = 32;  // with fewer, statistics are noise and the scales neutral
   std::vector<std::string> keep;  // shell patterns of tensor or module names that stay unquantized
   std::vector<std::string> include;  // parts of the model that are quantized on request only
@@ -46,9 +60,9 @@ struct Recipe {
 
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, schemes (list of {"match":
 // pattern, "scheme": name or "keep"}), layout, scaling, alphas, scale_rule, fold_scales,
-// min_tokens, keep, include, compat, architecture, allow_unknown, untie, max_shard_size (number of
-// bytes or text like "4G"). A scheme without a layout takes its own default layout. Errors, kUsage:
-// not JSON, unknown key or value (with those that exist).
+// input_scales, kv_cache, min_tokens, keep, include, compat, architecture, allow_unknown, untie,
+// max_shard_size (number of bytes or text like "4G"). A scheme without a layout takes its own
+// default layout. Errors, kUsage: not JSON, unknown key or value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 
 // "PATTERN=SCHEME", as --scheme-for has it. kUsage.
@@ -57,12 +71,8 @@ SchemeRule parse_scheme_rule(const std::string& text);
 // What the search measures errors in: the scheme, or mxfp4 where folding is all.
 Scheme searched_scheme(Scheme scheme);
 
-// What can't go together (kUsage): a layout that does not take every scheme, rules where nothing is
-// quantized, compat seed with
-// anything but mxfp4 in layout quark or what it folds in layout plain, alphas empty or outside
-// 0..1, compat seed with anything it fixes (scale_rule other than floor is overridden aloud by the
-// caller, not here).
-void check_recipe(const Recipe& recipe);
+// Whether any scheme of it may have scales of activations.
+bool takes_input_scales(const Recipe& recipe);
 
 // The effective recipe as JSON text, keys in a fixed order: recorded in manifests, reproduces the
 // job.
@@ -72,10 +82,14 @@ std::string to_json(const Recipe& recipe);
 std::string_view scaling_name(Scaling scaling);
 std::string_view scale_rule_name(ScaleRule rule);
 std::string_view fold_scales_name(FoldScales mode);
+std::string_view input_scales_name(InputScales scales);
+std::string_view kv_cache_name(KvCache kv_cache);
 std::string_view compat_name(Compat compat);
 Scaling scaling_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);
+InputScales input_scales_from_name(std::string_view name);
+KvCache kv_cache_from_name(std::string_view name);
 Compat compat_from_name(std::string_view name);
 
 }  // namespace quantmill

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "plan/kv_scales.h"
 
 namespace quantmill {
 namespace {
@@ -97,7 +98,7 @@ void check_unused(const Statistics& statistics, Plan& plan) {
   const std::set<std::string> known = known_names(plan.architecture);
   std::vector<std::string> unused;
   for (const auto& [name, input] : statistics) {
-    if (!known.contains(name)) {
+    if (!known.contains(name) && !is_cache_record(name)) {
       unused.push_back(name);
     }
   }

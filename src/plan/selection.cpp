@@ -60,7 +60,8 @@ void check_recipe_names(const ResolvedArchitecture& architecture, const Recipe& 
 SchemeChoice choose(const ModelTensor& tensor, const Recipe& recipe) {
   const bool is_wanted =
       tensor.part.empty() || std::ranges::find(recipe.include, tensor.part) != recipe.include.end();
-  if (!tensor.quantizable || !is_wanted) {
+  const bool has_form = recipe.layout != Layout::kGptOss || (tensor.slice && tensor.transposed);
+  if (!tensor.quantizable || !is_wanted || !has_form) {
     return {};
   }
   for (const std::string& pattern : recipe.keep) {
@@ -126,6 +127,11 @@ std::vector<SchemeChoice> choose_schemes(const ResolvedArchitecture& architectur
                 fmt::format("servers fuse both into {}, which has one format", tensor.fused_group));
   }
   if (std::ranges::none_of(choices, &SchemeChoice::is_quantized)) {
+    if (recipe.layout == Layout::kGptOss) {
+      throw Error(ErrorCode::kUsage,
+                  "layout \"gpt-oss\" holds experts that are stored as one tensor [experts, in, "
+                  "out], and none is left to quantize; use another --layout");
+    }
     throw Error(
         ErrorCode::kUsage,
         "nothing is left to quantize: every tensor that could be is kept; use fewer --keep");

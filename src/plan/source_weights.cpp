@@ -24,11 +24,13 @@ namespace {
 constexpr std::array<std::string_view, 4> kScaleSuffixes = {
     ".weight_scale_inv", ".weight_scale", ".scale", "_scale_inv"};
 // Of no matter for the weights: how servers quantize activations, and the shape of packed codes.
-constexpr std::array<std::string_view, 6> kRuntimeSuffixes = {".input_scale",
+constexpr std::array<std::string_view, 8> kRuntimeSuffixes = {".input_scale",
                                                               ".input_scale_2",
                                                               ".input_zero_point",
                                                               ".input_global_scale",
                                                               ".output_scale",
+                                                              ".k_scale",
+                                                              ".v_scale",
                                                               ".weight_shape"};
 
 [[noreturn]] void fail(const std::string& message) {

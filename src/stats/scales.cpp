@@ -53,7 +53,9 @@ GroupScales read_group(const h5::Group& group) {
 
 }  // namespace
 
-void write_scales(const std::filesystem::path& file, const ScaleTable& scales) {
+void write_scales(const std::filesystem::path& file,
+                  const ScaleTable& scales,
+                  const InputMaxima& inputs) {
   h5::Writer writer(file);
   {
     const h5::Group root = writer.root();
@@ -61,6 +63,12 @@ void write_scales(const std::filesystem::path& file, const ScaleTable& scales) {
     const h5::Group groups = root.create_group("groups");
     for (const auto& [name, group] : scales) {
       write_group(groups.create_group(encode_object_name(name)), group);
+    }
+    if (!inputs.empty()) {
+      const h5::Group maxima = root.create_group("inputs");
+      for (const auto& [name, absmax] : inputs) {
+        maxima.create_group(encode_object_name(name)).write_dataset("absmax", absmax);
+      }
     }
   }
   writer.commit();
@@ -77,6 +85,33 @@ ScaleTable read_scales(const std::filesystem::path& file) {
     table.emplace(std::move(name), read_group(groups.open_group(object)));
   }
   return table;
+}
+
+InputMaxima read_input_maxima(const std::filesystem::path& file) {
+  const h5::Reader reader(file);
+  const h5::Group root = reader.root();
+  check_schema(root, kKind, kSchema);
+  InputMaxima maxima;
+  if (!root.has("inputs")) {
+    return maxima;
+  }
+  const h5::Group inputs = root.open_group("inputs");
+  for (const std::string& object : inputs.names()) {
+    std::string name = decode_object_name(object, inputs.describe());
+    const h5::Group input = inputs.open_group(object);
+    std::vector<double> absmax = input.read_dataset<double>("absmax");
+    for (std::size_t column = 0; column < absmax.size(); ++column) {
+      if (!(std::isfinite(absmax[column]) && absmax[column] >= 0)) {
+        throw Error(ErrorCode::kInput,
+                    fmt::format("{}: column {} is {}; a maximum is finite and not negative",
+                                input.describe("absmax"),
+                                column,
+                                absmax[column]));
+      }
+    }
+    maxima.emplace(std::move(name), std::move(absmax));
+  }
+  return maxima;
 }
 
 }  // namespace quantmill

@@ -6,6 +6,7 @@
 
 #include "base/byte_size.h"
 #include "fuzz.h"
+#include "plan/recipe_check.h"
 
 namespace quantmill {
 namespace {

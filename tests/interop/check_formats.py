@@ -16,21 +16,26 @@ import folding
 import format_models
 import format_readers
 import format_sources
+import mxfp4
+import tiny_models
 from format_readers import problem
 from report import Report
 
 MAKERS = {"compressed-tensors": format_readers.read_with_compressed_tensors,
           "quark": format_readers.read_with_amd_quark, "fp8": format_readers.read_with_transformers}
 # transformers 5.17 holds a layer's experts as one tensor, and takes them apart when it loads, but not in all formats:
-# Quark's reader turns linears alone into packed ones, compressed-tensors' multiplies FP8 by scales of rows only and
-# takes INT8 for packed.
+# Quark's reader turns linears alone into packed ones, compressed-tensors' multiplies FP8 by scales of rows only,
+# takes INT8 for packed, and knows neither MXFP8 nor zero points nor scales of whole tensors beside others.
 NOT_IN_TRANSFORMERS = {("qwen3-moe", scheme, layout) for scheme, layout in format_models.TARGETS if layout == "quark"}
-NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors") for scheme in ("fp8-block", "int8")}
+NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors")
+                        for scheme in ("fp8-block", "int8", "nvfp4", "mxfp8", "int4-asym-g128")}
 # How far logits are from those of the decoded weights, relative. Layouts that are dequantized as they are loaded
 # compute the same; else activations are rounded as the section says, with the error that the weights' rounding has.
 # Measured once: 0.39 and 0.40, 0.10, 0.19, 0.09, 0.03, and 0.004 for experts that are decoded to BF16.
-LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
-          "int4-g128": 0.01, "int4-g32": 0.01, "mxfp4+fp8-channel": 0.6, "int4-g128+fp8-channel": 0.15}
+LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "mxfp8": 0.2, "nvfp4": 0.01, "nvfp4:inputs": 0.6,
+          "fp8-tensor": 0.15, "fp8-tensor:inputs": 0.15, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
+          "w8a16": 0.01, "w8a16-g128": 0.01, "int4-g128": 0.01, "int4-g32": 0.01, "int4-asym-g128": 0.01,
+          "mxfp4+fp8-channel": 0.6, "int4-g128+fp8-channel": 0.15}
 
 
 def compare(reader, folder, stored, wanted, rounds):
@@ -129,15 +134,16 @@ def check_target(report, table, model, scheme, layout):
     folder = format_models.write_target(source, scheme, layout)
     wanted, _ = format_models.expected(folder, source, scheme)
     as_loaded = format_readers.stacked(wanted)
-    is_int4 = scheme.startswith("int4")  # whose scales are BF16, and compressed-tensors multiplies in the scales' type
+    # Scales are BF16, and compressed-tensors multiplies in the scales' type; those of NVFP4 it divides in BF16.
+    rounds = scheme.startswith(("int4", "w8a16", "nvfp4"))
     what = f"{model} {scheme} {layout}"
     maker = check_reader(report, f"{what}: its maker's library", MAKERS[layout], folder, stored,
-                         as_loaded if layout == "fp8" else wanted, is_int4)
+                         as_loaded if layout == "fp8" else wanted, rounds)
     cell = "-"
     if (model, scheme, layout) not in NOT_IN_TRANSFORMERS:
         decodes_experts = model == "qwen3-moe" and layout == "compressed-tensors"  # to BF16
         cell = check_reader(report, f"{what}: transformers", format_readers.read_with_transformers, folder, stored,
-                            as_loaded, decodes_experts)
+                            as_loaded, decodes_experts or rounds)
         cell += ", " + check_logits(report, f"{what}: transformers", scheme, folder, source, wanted)
     table.append((scheme, layout, model, maker, cell))
 
@@ -146,8 +152,49 @@ def check_targets(report):
     table = [("scheme", "layout", "model", "maker's library", "transformers")]
     for scheme, layout in format_models.TARGETS:
         for model in format_models.MODELS:
-            report.section(f"{model} {scheme} {layout}", check_target, table, model, scheme, layout)
+            if format_models.is_made_of(model, scheme):
+                report.section(f"{model} {scheme} {layout}", check_target, table, model, scheme, layout)
     report.table("Targets", table)
+
+
+# --- gpt-oss, whose experts are one tensor a layer
+
+def decoded_blocks(stored):
+    """Tensors by their names in the BF16 release, blocks as what they stand for, [experts, in, out]."""
+    values = {}
+    for name, tensor in stored.items():
+        if name.endswith("_blocks"):
+            base = name.removesuffix("_blocks")
+            experts, rows, blocks, _ = tensor.shape
+            elements = mxfp4.dequantize(tensor.flatten(0, 1).flatten(1), stored[base + "_scales"].flatten(0, 1))
+            values[base] = elements.reshape(experts, rows, blocks * mxfp4.BLOCK).transpose(1, 2)
+        elif not name.endswith("_scales"):
+            values[name] = tensor.float()
+    return values
+
+
+def check_gpt_oss(report):
+    source = format_models.WORK / "gpt-oss"
+    tiny_models.save("gpt-oss", tiny_models.build("gpt-oss").to(torch.bfloat16), source)
+    stored = format_models.tensors(source)
+    folder = format_models.WORK / "gpt-oss.mxfp4"
+    folding.quantmill("convert", source, folder, "--scheme", "mxfp4", "--layout", "gpt-oss")
+    wanted = decoded_blocks(format_models.tensors(folder))
+    what = "gpt-oss mxfp4 gpt-oss: transformers"
+    found = problem(format_readers.read_with_transformers, folder, stored, wanted, True)
+    report.check(f"{what} reads {len(wanted)} tensors as decoded", found)
+    name = next(name for name in sorted(wanted) if name + "_scales" in format_models.tensors(folder))
+
+    def halved(tensors):
+        tensors[name + "_scales"] -= 1
+
+    def missing(tensors):
+        del tensors[name + "_scales"]
+
+    for fault, change, seen in (("halved scales", halved, f"other values in {name}"), ("missing scales", missing, None)):
+        broken = format_models.write_copy(folder, "gpt-oss.broken", change)
+        found = problem(format_readers.read_with_transformers, broken, stored, wanted, True)
+        report.check(f"{what}: {fault} are seen", None if found and seen in (None, found) else str(found))
 
 
 if __name__ == "__main__":
@@ -155,6 +202,7 @@ if __name__ == "__main__":
     format_models.start()
     for model in format_models.MODELS:
         format_models.write_model(model)
+    report.section("gpt-oss", check_gpt_oss)
     report.section("sources", check_sources)
     report.section("targets", check_targets)
     report.close()

@@ -4,6 +4,7 @@ Values are float32 tensors under the names of the source checkpoint. What a file
 layouts' definitions by the decoder of tests/job/schemes.py, which shares no code with the program or the readers.
 """
 
+import importlib.machinery
 import json
 import os
 import pathlib
@@ -19,8 +20,7 @@ from folding import quantmill
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(ROOT / "job"), str(ROOT / "support")]
-from jobs import read_folder  # noqa: E402
-from schemes import decoded  # noqa: E402
+from schemes import decoded, read_target  # noqa: E402
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / pathlib.Path(sys.argv[0]).stem
 VOCABULARY = tiny_models.VOCABULARY
@@ -36,14 +36,18 @@ MODELS = {
     "qwen3-moe": ("Qwen3MoeForCausalLM", SIZES | dict(moe_intermediate_size=256, num_experts=4, num_experts_per_tok=2,
                                                       mlp_only_layers=[1])),
 }
+# Scheme, attention's after a plus, and layout. ":inputs": with scales of activations, of real inputs.
 TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("mxfp6-e2m3", "quark"), ("mxfp6-e3m2", "quark"),
-           ("fp8-channel", "compressed-tensors"), ("fp8-channel", "quark"), ("fp8-block", "fp8"),
-           ("fp8-block", "compressed-tensors"), ("int8", "compressed-tensors"), ("int4-g128", "compressed-tensors"),
-           ("int4-g32", "compressed-tensors"), ("mxfp4+fp8-channel", "quark"),
-           ("int4-g128+fp8-channel", "compressed-tensors"))  # what follows the plus is attention's
+           ("mxfp8", "compressed-tensors"), ("nvfp4", "compressed-tensors"), ("nvfp4:inputs", "compressed-tensors"),
+           ("fp8-tensor", "compressed-tensors"), ("fp8-tensor:inputs", "compressed-tensors"), ("fp8-tensor", "quark"),
+           ("fp8-tensor:inputs", "quark"), ("fp8-channel", "compressed-tensors"), ("fp8-channel", "quark"),
+           ("fp8-block", "fp8"), ("fp8-block", "compressed-tensors"), ("fp8-block", "quark"),
+           ("int8", "compressed-tensors"), ("w8a16", "compressed-tensors"), ("w8a16-g128", "compressed-tensors"),
+           ("int4-g128", "compressed-tensors"), ("int4-g32", "compressed-tensors"), ("int4-g128", "quark"),
+           ("int4-g32", "quark"), ("int4-asym-g128", "compressed-tensors"), ("int4-asym-g128", "quark"),
+           ("mxfp4+fp8-channel", "quark"), ("int4-g128+fp8-channel", "compressed-tensors"))
 # Linears that stay BF16, among them some that servers fuse, so that the lists of such have to be right.
 KEPT = ("*layers.1.self_attn.[qkv]_proj", "*layers.1.mlp.down_proj")
-ELEMENTS = {"mxfp6-e2m3": (2, 3, 1), "mxfp6-e3m2": (3, 2, 3)}  # bits of exponent and mantissa, and bias
 
 
 def start():
@@ -64,13 +68,36 @@ def write_model(name):
     return WORK / name
 
 
+@torch.no_grad()
+def record_inputs(source):
+    """Statistics over random tokens as scripts/collect records them, keys and values too."""
+    collect = importlib.machinery.SourceFileLoader("collect", str(ROOT.parent / "scripts" / "collect")).load_module()
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
+    recorder = collect.Recorder(model, torch)
+    tokens = torch.randint(3, VOCABULARY, (4, 128), generator=torch.Generator().manual_seed(3))
+    model(tokens, use_cache=True, past_key_values=collect.recording_cache(model, recorder))
+    prefix = source.with_name(source.name + "-inputs")
+    torch.save(recorder.statistics(), f"{prefix}.tp0.pt")
+    return prefix
+
+
 def write_target(source, scheme, layout):
     out = WORK / f"{source.name}.{scheme}.{layout}"
-    kept = [option for pattern in KEPT for option in ("--keep", pattern)]
-    first, _, attention = scheme.partition("+")
-    rules = ("--scheme-for", f"*.self_attn.*={attention}") if attention else ()
-    quantmill("convert", source, out, "--scheme", first, "--layout", layout, *rules, *kept)
+    options = [option for pattern in KEPT for option in ("--keep", pattern)]
+    command, (schemes, _, inputs) = "convert", scheme.partition(":")
+    first, _, attention = schemes.partition("+")
+    if attention:
+        options += ["--scheme-for", f"*.self_attn.*={attention}"]
+    if inputs:
+        command = "quantize"
+        options += ["--scaling", "none", "--input-scales", "static", "--stats", record_inputs(source)]
+    quantmill(command, source, out, "--scheme", first, "--layout", layout, *options)
     return out
+
+
+def is_made_of(model, scheme):
+    """Inputs of experts, which transformers holds as one tensor, are not recorded here."""
+    return model == "llama" or ":inputs" not in scheme
 
 
 def tensors(folder):
@@ -87,7 +114,7 @@ def is_quantized(stored, module):
 
 def expected(folder, source, scheme):
     """(every tensor of the source as the folder stores it, names of those that are quantized)"""
-    stored = read_folder(folder) | {"element": ELEMENTS.get(scheme)}
+    stored = read_target(folder, scheme)
     plain, values, quantized = tensors(folder), {}, set()
     for name in tensors(source):
         if is_quantized(stored, name.removesuffix(".weight")):

@@ -83,16 +83,16 @@ def load_with_transformers(folder, dtype):
 
 
 def dtype_in_transformers(folder):
-    """Not BF16, since scales are then rounded to BF16 as they are loaded; but compressed-tensors decompresses MXFP4 to
-    BF16 whatever the model's type."""
+    """Not BF16, since scales are then rounded to BF16 as they are loaded; but compressed-tensors decompresses MXFP4,
+    MXFP8 and NVFP4 to BF16 whatever the model's type."""
     section = format_models.settings(folder).get("quantization_config", {})
-    return torch.bfloat16 if section.get("format") == "mxfp4-pack-quantized" else torch.float32
+    return torch.bfloat16 if section.get("format", "").startswith(("mxfp", "nvfp")) else torch.float32
 
 
 def values_in_transformers(model):
     """After a forward, which is when compressed-tensors decompresses."""
     packed = quark_modules.values(model)
-    return {name: value for name, value in packed.items() if not name.endswith(("_scale", ".scale", "_shape"))}
+    return {name: value for name, value in packed.items() if not name.endswith(("_scale", ".scale", "_shape", "_zero_point"))}
 
 
 def read_with_transformers(folder, _):

@@ -16,14 +16,23 @@ vllm_kernels.install()
 
 
 @contextlib.contextmanager
-def engine(folder):
-    """Started on the folder, with vLLM's own check that every parameter found its tensor, which is off otherwise."""
+def engine(folder, **settings):
+    """Started on the folder with these settings of the cache, and with vLLM's own check that every parameter found its
+    tensor, which is off otherwise."""
     try:
         yield LLM(model=str(folder), dtype="bfloat16", max_model_len=128, max_num_batched_tokens=128, max_num_seqs=2,
                   enforce_eager=True, disable_log_stats=True, skip_tokenizer_init=True, seed=0,
-                  distributed_executor_backend="uni", model_loader_extra_config={"enable_weights_track": True})
+                  distributed_executor_backend="uni", model_loader_extra_config={"enable_weights_track": True}, **settings)
     finally:
         cleanup_dist_env_and_memory()
+
+
+@torch.no_grad()
+def largest_input(module):
+    """What a stored scale of activations makes exact: its largest code; 1 where there is none."""
+    if hasattr(module, "input_global_scale_inv"):
+        return 448 * 6 / module.input_global_scale_inv.item()
+    return 448 * module.input_scale.item() if getattr(module, "input_scale", None) is not None else 1.0
 
 
 @torch.no_grad()
@@ -35,8 +44,8 @@ def linear_values(model):
     for name, module in model.named_modules():
         if not hasattr(module, "input_size") or "layers" not in name:
             continue
-        unit = -torch.eye(module.input_size, dtype=torch.bfloat16)
-        weight = -module.quant_method.apply(module, unit).float().t()
+        unit = -torch.eye(module.input_size, dtype=torch.bfloat16) * largest_input(module)
+        weight = -module.quant_method.apply(module, unit).float().t() / largest_input(module)
         base, _, leaf = name.rpartition(".")
         shards = SHARDS.get(leaf, (leaf,))
         rows = getattr(module, "output_sizes", [module.output_size])

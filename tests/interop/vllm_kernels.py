@@ -1,18 +1,24 @@
 """What lets vLLM compute on a CPU with formats for which it has kernels for GPUs only. `install` enters:
 
-  * for MXFP4 and MXFP6, vLLM's own emulation kernels into its tables for a CPU, which are empty otherwise. That of
+  * for MXFP4, MXFP6, MXFP8 and NVFP4, vLLM's own emulation kernels into its tables for a CPU, which are empty otherwise. That of
     MXFP4 calls GPU code of amd-quark: in its place, vLLM's reference for FP4 nibbles and torch's for E8M0;
+  * for NVFP4 weights alone, for which vLLM forces a kernel for GPUs: its reference of their values, then torch's linear;
+  * for stored scales of FP8 activations, which vLLM's builds for a CPU lack the operation for: torch;
   * for FP8 in blocks, whose kernels for a CPU need AMX: weights times scales, then torch's linear;
-  * for INT4, where vLLM is built without the kernel (CPUs without AVX-512): the same.
+  * for INT8 weights alone, and for INT4 where vLLM is built without the kernel (CPUs without AVX-512): the same.
 Configuration, choice of scheme, names, shapes, fused shards, loaders and FP8 and INT8 by channel stay vLLM's.
 """
+
+import importlib
 
 import torch
 import torch.nn.functional as F
 import vllm.model_executor.kernels.linear as kernels
 import vllm.model_executor.kernels.linear.mxfp4.emulation as emulation
 from vllm.model_executor.kernels.linear.mixed_precision.cpu import CPUWNA16LinearKernel
-from vllm.model_executor.layers.quantization.utils.nvfp4_emulation_utils import break_fp4_bytes, cast_to_fp4
+from vllm import _custom_ops
+from vllm.model_executor.layers.quantization.utils.nvfp4_emulation_utils import (break_fp4_bytes, cast_to_fp4,
+                                                                                 dequantize_to_dtype)
 from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic, unpack_quantized_values_into_int32
 from vllm.platforms import PlatformEnum
 
@@ -48,16 +54,52 @@ class PlainFp8Block(kernels.Fp8BlockScaledMMLinearKernel):
         return F.linear(A, (B.float() * scales).to(A.dtype))
 
 
-class PlainInt4(CPUWNA16LinearKernel):
+class PlainNvfp4Weights(kernels.EmulationNvFp4LinearKernel):
+    def apply_weights(self, layer, x, bias=None):
+        weight = dequantize_to_dtype(layer.weight.data.view(torch.uint8), layer.weight_scale.data,
+                                     layer.weight_global_scale, x.dtype, 16, swizzle=False)
+        return F.linear(x, weight, bias)
+
+
+def quantize_fp8(original):
+    """vLLM's operation with a stored scale in torch, without one as it is."""
+    def quantize(x, scale=None, *rest, **settings):
+        if scale is None:
+            return original(x, scale, *rest, **settings)
+        return (x.float() / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn), scale
+    return quantize
+
+
+def install_static_fp8():
+    _custom_ops.scaled_fp8_quant = quantize_fp8(_custom_ops.scaled_fp8_quant)
+    schemes = "vllm.model_executor.layers.quantization."
+    for name in ("quark.schemes.quark_w8a8_fp8", "compressed_tensors.schemes.compressed_tensors_w8a8_fp8"):
+        module = importlib.import_module(schemes + name)
+        module.expose_input_quant_key = lambda *_: None  # else activations are quantized with silu, on GPUs
+
+
+class PlainIntegers(CPUWNA16LinearKernel):
     """Takes and leaves parameters as the kernel for AVX-512 does, which vLLM calls GPTQ's layout."""
 
+    @classmethod
+    def can_implement(cls, config):
+        return True, None
+
+    def by_rows(self, values, parameter):
+        return values if parameter.output_dim == 0 else values.t()
+
+    def unpacked(self, parameter):
+        codes = unpack_quantized_values_into_int32(parameter.data, self.config.weight_type, parameter.packed_dim)
+        return self.by_rows(codes, parameter)
+
     def process_weights_after_loading(self, layer):
-        packed, scales, _ = self._get_weight_params(layer)
-        codes = unpack_quantized_values_into_int32(packed.data, self.config.weight_type, packed.packed_dim)
-        codes = codes - self.config.weight_type.bias
-        groups = scales.data if scales.output_dim == 0 else scales.data.t()
-        codes = codes if packed.output_dim == 0 else codes.t()
-        layer.plain_weight = (codes * groups.float().repeat_interleave(codes.shape[1] // groups.shape[1], 1)).bfloat16()
+        packed, scales, *_ = self._get_weight_params(layer)
+        codes, scales = self.unpacked(packed), self.by_rows(scales.data, scales).float()
+        width = codes.shape[1] // scales.shape[1]
+        zeros = self.config.weight_type.bias
+        if self.config.zero_points:
+            zeros = self.unpacked(getattr(layer, self.w_zp_name)).repeat_interleave(width, 1)
+        layer.plain_weight = ((codes - zeros) * scales.repeat_interleave(width, 1)).bfloat16()
 
     def apply_weights(self, layer, x, bias=None):
         return F.linear(x, layer.plain_weight, bias)
@@ -67,8 +109,12 @@ def install():
     cpu = PlatformEnum.CPU
     kernels._POSSIBLE_MXFP4_KERNELS[cpu] = [kernels.EmulationMxfp4LinearKernel]
     kernels._POSSIBLE_MXFP6_KERNELS[cpu] = [kernels.EmulationMxfp6LinearKernel]
+    kernels._POSSIBLE_MXFP8_KERNELS[cpu] = [kernels.EmulationMxfp8LinearKernel]
+    kernels._POSSIBLE_NVFP4_KERNELS[cpu] = [kernels.EmulationNvFp4LinearKernel]
+    kernels.MarlinNvFp4LinearKernel = PlainNvfp4Weights
+    install_static_fp8()
     emulation.dequant_mxfp4 = dequantize_mxfp4
     emulation._ACTIVATION_QUANT_DEQUANT_FUNCS[kMxfp4Dynamic] = round_to_mxfp4
     kernels._POSSIBLE_FP8_BLOCK_KERNELS[cpu] = [*kernels._POSSIBLE_FP8_BLOCK_KERNELS.get(cpu, []), PlainFp8Block]
-    if not hasattr(torch.ops._C, "cpu_gemm_wna16"):
-        kernels._POSSIBLE_KERNELS[cpu] = [PlainInt4]
+    own = kernels._POSSIBLE_KERNELS[cpu] if hasattr(torch.ops._C, "cpu_gemm_wna16") else []
+    kernels._POSSIBLE_KERNELS[cpu] = [*own, PlainIntegers]

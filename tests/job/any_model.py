@@ -83,8 +83,7 @@ def save(folder, tensors, **changes):
     return folder
 
 
-def save_statistics(prefix, tokens=lambda name: 4096, rename=lambda name: name):
-    """As a recorder that names inputs after the modules that read them would write them."""
+def recorded(tokens=lambda name: 4096):
     random = np.random.default_rng(8)
     inputs = {}
     for layer in range(LAYERS):
@@ -93,12 +92,28 @@ def save_statistics(prefix, tokens=lambda name: 4096, rename=lambda name: name):
         inputs[at + "self_attn.o_proj"] = HEADS * HEAD
         inputs[at + "mlp.gate"] = HIDDEN
         inputs.update({f"{at}mlp.experts.{expert}.down_proj": EXPERT for expert in range(EXPERTS)})
-    recorded = {}
+    records = {}
     for name, size in inputs.items():
         absmean = np.exp(1.5 * random.standard_normal(size))
-        recorded[rename(name)] = {"absmean": absmean.astype("<f4"), "sqmean": (2 * absmean**2).astype("<f4"),
-                                  "absmax": (8 * absmean).astype("<f4"), "count": tokens(name)}
-    write_torch_archive(prefix.parent / f"{prefix.name}.tp0.pt", recorded)
+        records[name] = {"absmean": absmean.astype("<f4"), "sqmean": (2 * absmean**2).astype("<f4"),
+                         "absmax": (8 * absmean).astype("<f4"), "count": tokens(name)}
+    return records
+
+
+def recorded_maxima():
+    return {name: record["absmax"] for name, record in recorded().items()}
+
+
+def save_statistics(prefix, tokens=lambda name: 4096, rename=lambda name: name, maxima=True, unseen=None):
+    """As a recorder that names inputs after the modules that read them would write them. `unseen`: an input that no
+    token reached."""
+    records = recorded(lambda name: 0 if name == unseen else tokens(name))
+    for name, record in records.items():
+        if not maxima:
+            del record["absmax"]
+        if name == unseen:
+            record |= {key: 0 * value for key, value in record.items() if key != "count"}
+    write_torch_archive(prefix.parent / f"{prefix.name}.tp0.pt", {rename(name): record for name, record in records.items()})
     return prefix
 
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "plan/recipe_check.h"
 
 namespace quantmill {
 namespace {
@@ -90,6 +91,8 @@ TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
   ],
   "scale_rule": "even",
   "fold_scales": "exact",
+  "input_scales": "auto",
+  "kv_cache": "none",
   "min_tokens": 32,
   "keep": [],
   "include": [],
@@ -138,7 +141,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "scheme \"mxfp3\" is not known; known are mxfp4, "},
         BadRecipe{"UnknownLayout",
                   R"({"layout": "gguf"})",
-                  "layout \"gguf\" is not known; known are quark, compressed-tensors, fp8, plain"},
+                  "layout \"gguf\" is not known; known are quark, compressed-tensors, fp8, "
+                  "gpt-oss, plain"},
         BadRecipe{"UnknownScaling", R"({"scaling": "awq"})", "choose one of none, awq-grid"},
         BadRecipe{
             "UnknownRule", R"({"scale_rule": "round"})", "choose one of even, floor, rceil, ceil"},
@@ -169,10 +173,9 @@ TEST(CheckRecipe, TakesTheDefaultsAndBothPlainSchemes) {
 }
 
 TEST(CheckRecipe, RefusesSchemesThatALayoutDoesNotHave) {
-  EXPECT_THAT(
-      refusal([] { check_recipe(with(R"({"layout": "plain"})")); }),
-      HasSubstr(
-          "layout \"plain\" takes the schemes bf16, f32, and scheme \"mxfp4\" the layouts quark"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"layout": "plain"})")); }),
+              HasSubstr("layout \"plain\" takes the schemes bf16, f16, f32, and scheme \"mxfp4\" "
+                        "the layouts quark"));
   EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "bf16", "layout": "quark"})")); }),
               HasSubstr("and scheme \"bf16\" the layouts plain"));
 }

@@ -1,0 +1,131 @@
+#include "pipeline/measure.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "pipeline/produce.h"
+
+namespace quantmill {
+namespace {
+
+std::vector<std::size_t> measured_tasks(const Plan& plan) {
+  std::vector<std::size_t> tasks;
+  for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
+    if (is_measured(plan.tensors[plan.write_tasks[task].tensor])) {
+      tasks.push_back(task);
+    }
+  }
+  return tasks;
+}
+
+// This node's share of them, largest first, without those that an earlier run finished.
+std::vector<std::size_t> own_tasks(const Team& team,
+                                   const Plan& plan,
+                                   const std::vector<std::size_t>& measured,
+                                   const JobJournal& journal) {
+  std::vector<std::uint64_t> costs;
+  for (const std::size_t task : measured) {
+    costs.push_back(plan.write_tasks[task].cost);
+  }
+  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
+  std::vector<std::size_t> tasks;
+  for (std::size_t index = 0; index < measured.size(); ++index) {
+    if (node_of[index] == team.node_index &&
+        !journal.find(JournalPhase::kMeasure, measured[index])) {
+      tasks.push_back(measured[index]);
+    }
+  }
+  std::ranges::stable_sort(tasks, [&](std::size_t a, std::size_t b) {
+    return plan.write_tasks[a].cost > plan.write_tasks[b].cost;
+  });
+  return tasks;
+}
+
+// From one maximum per write task.
+std::vector<float> shared_maxima(const Plan& plan, const std::vector<double>& of_task) {
+  std::vector<float> of_set(plan.tensors.size(), 0.0F);
+  for (std::size_t task = 0; task < of_task.size(); ++task) {
+    const TensorWork& work = plan.tensors[plan.write_tasks[task].tensor];
+    float& largest = of_set[work.shares_scale_with];
+    largest = std::max(largest, static_cast<float>(of_task[task]));
+  }
+  std::vector<float> result;
+  for (const TensorWork& work : plan.tensors) {
+    result.push_back(of_set[work.shares_scale_with]);
+  }
+  return result;
+}
+
+std::vector<RowProducer> make_workers(const Context& context,
+                                      const Checkpoint& checkpoint,
+                                      const Plan& plan,
+                                      const std::vector<ActivationFold>& folds,
+                                      std::uint64_t buffer_bytes,
+                                      int num_threads) {
+  std::vector<RowProducer> workers;
+  for (int worker = 0; worker < num_threads; ++worker) {
+    workers.emplace_back(context, checkpoint, plan, folds, TensorRanges{}, buffer_bytes);
+  }
+  return workers;
+}
+
+}  // namespace
+
+bool is_measured(const TensorWork& work) {
+  return work.is_quantized() && has_tensor_scale(work.scheme);
+}
+
+std::vector<float> measure_weights(const Team& team,
+                                   const Context& context,
+                                   const Checkpoint& checkpoint,
+                                   const Plan& plan,
+                                   const std::vector<ActivationFold>& folds,
+                                   std::uint64_t buffer_bytes,
+                                   JobJournal& journal) {
+  const std::vector<std::size_t> measured = measured_tasks(plan);
+  std::vector<double> maxima(plan.write_tasks.size(), 0.0);
+  if (measured.empty()) {
+    return shared_maxima(plan, maxima);
+  }
+  std::vector<RowProducer> workers =
+      make_workers(context, checkpoint, plan, folds, buffer_bytes, team.num_threads);
+  for (const std::size_t task : measured) {
+    const auto earlier = journal.find(JournalPhase::kMeasure, task);
+    if (team.is_leader() && earlier) {  // one rank brings in what earlier runs found
+      check_invariant(earlier->size() == 1, "a journal of another job");
+      maxima[task] = earlier->front();
+    }
+  }
+  run_tasks(
+      team,
+      {"measure",
+       own_tasks(team, plan, measured, journal),
+       [&](std::size_t task) { return plan.write_tasks[task].cost; }},
+      [&](std::size_t task, int worker) {
+        maxima[task] = workers[static_cast<std::size_t>(worker)].measure(plan.write_tasks[task]);
+        journal.add(JournalPhase::kMeasure, task, std::span(maxima).subspan(task, 1));
+      },
+      [&] { journal.flush(); });
+  team.world.sum_disjoint(maxima);
+  return shared_maxima(plan, maxima);
+}
+
+std::vector<float> measure_weights(const Context& context,
+                                   const Checkpoint& checkpoint,
+                                   const Plan& plan,
+                                   const std::vector<ActivationFold>& folds,
+                                   std::uint64_t buffer_bytes,
+                                   int num_threads) {
+  const std::vector<std::size_t> measured = measured_tasks(plan);
+  std::vector<double> maxima(plan.write_tasks.size(), 0.0);
+  std::vector<RowProducer> workers =
+      make_workers(context, checkpoint, plan, folds, buffer_bytes, num_threads);
+  run_indexed(num_threads, measured.size(), [&](std::size_t index, int worker) {
+    const std::size_t task = measured[index];
+    maxima[task] = workers[static_cast<std::size_t>(worker)].measure(plan.write_tasks[task]);
+  });
+  return shared_maxima(plan, maxima);
+}
+
+}  // namespace quantmill

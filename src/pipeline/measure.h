@@ -1,0 +1,39 @@
+#pragma once
+
+// The pass before writing: the largest magnitude of each folded weight, for schemes with a scale of
+// the whole tensor (has_tensor_scale).
+
+#include <cstdint>
+#include <vector>
+
+#include "checkpoint/reader.h"
+#include "device/context.h"
+#include "pipeline/fold_table.h"
+#include "pipeline/journal.h"
+#include "pipeline/team.h"
+#include "plan/plan.h"
+
+namespace quantmill {
+
+bool is_measured(const TensorWork& work);
+
+// One value per Plan::tensors, the same for tensors that share a scale; 0 where none is needed, and
+// then nothing is read. A maximum: the same for any number of ranks. Collective. Errors as
+// RowProducer::produce.
+std::vector<float> measure_weights(const Team& team,
+                                   const Context& context,
+                                   const Checkpoint& checkpoint,
+                                   const Plan& plan,
+                                   const std::vector<ActivationFold>& folds,
+                                   std::uint64_t buffer_bytes,
+                                   JobJournal& journal);
+
+// The same in one process, on so many threads.
+std::vector<float> measure_weights(const Context& context,
+                                   const Checkpoint& checkpoint,
+                                   const Plan& plan,
+                                   const std::vector<ActivationFold>& folds,
+                                   std::uint64_t buffer_bytes,
+                                   int num_threads);
+
+}  // namespace quantmill
