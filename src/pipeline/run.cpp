@@ -307,13 +307,10 @@ std::uint64_t check_resources(const JobOptions& options,
   check_tensor_parallel(plan, options.check_tensor_parallel);
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
-  const bool arranges = std::ranges::any_of(
-      plan.tensors, [](const TensorWork& work) { return !work.targets.empty(); });
-  const std::uint64_t buffer_bytes =
-      worker_buffer_bytes(options.memory_bytes,
-                          std::max(1, num_threads),
-                          RowProducer::smallest_buffer_bytes(plan),
-                          arranges ? kLargestArrangedBuffer : kLargestBuffer);
+  const std::uint64_t buffer_bytes = worker_buffer_bytes(options.memory_bytes,
+                                                         std::max(1, num_threads),
+                                                         RowProducer::smallest_buffer_bytes(plan),
+                                                         RowProducer::largest_buffer_bytes(plan));
   std::uint64_t needed = plan.output_bytes;
   for (const std::filesystem::path& name : checkpoint.other_files()) {
     needed += std::filesystem::file_size(checkpoint.folder() / name);

@@ -57,16 +57,11 @@ std::uint64_t check_resources(const JobOptions& options,
                               const Plan& plan,
                               int num_threads);
 
-// More does not make reading faster. What is turned before it is written is written in longer
-// pieces with more.
-constexpr std::uint64_t kLargestBuffer = std::uint64_t{8} << 20;
-constexpr std::uint64_t kLargestArrangedBuffer = std::uint64_t{64} << 20;
-
 // The buffers of each worker that --memory allows, at most largest_bytes unless a row needs more.
 // kUsage, with what is needed, if it is too little.
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
                                   int num_threads,
                                   std::uint64_t smallest_bytes,
-                                  std::uint64_t largest_bytes = kLargestBuffer);
+                                  std::uint64_t largest_bytes = std::uint64_t{8} << 20);
 
 }  // namespace quantmill
