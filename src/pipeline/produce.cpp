@@ -36,12 +36,16 @@ bool is_turned(const TensorWork& work) {
 // Bytes that a row takes in the buffers: as read and as written, and as numbers if all rows are
 // worked on at once.
 std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
+  const std::uint64_t loaded = WeightReader::loaded_row_bytes(source_of(plan, work), work.cols);
+  if (work.copies_codes && !work.targets.empty()) {
+    return loaded + 2 * work.cols;  // one code a byte, and turned
+  }
   const std::uint64_t written =
       (work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8) +
       (is_turned(work) ? 2 * sizeof(float) * work.cols : 0);
   // Codes are taken apart and turned.
   const std::uint64_t arranged = work.targets.empty() ? 0 : written + work.cols;
-  return WeightReader::loaded_row_bytes(source_of(plan, work), work.cols) + written + arranged;
+  return loaded + written + arranged;
 }
 
 // compressed-tensors' weight_shape, I64 [2]: packed codes do not tell the columns.

@@ -55,6 +55,10 @@ class RowProducer {
   // Bytes that a worker needs for the widest row of the plan.
   static std::uint64_t smallest_buffer_bytes(const Plan& plan);
 
+  // What a worker has a use for: more does not make reading faster, but what is turned is written
+  // in longer pieces.
+  static std::uint64_t largest_buffer_bytes(const Plan& plan);
+
  private:
   void copy(const WriteTask& task, const Emit& emit);
   void write_kv_scale(const WriteTask& task, const Emit& emit);

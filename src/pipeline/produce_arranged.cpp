@@ -27,6 +27,12 @@ void cut_columns(std::span<const std::byte> bytes,
 
 }  // namespace
 
+std::uint64_t RowProducer::largest_buffer_bytes(const Plan& plan) {
+  const bool arranges = std::ranges::any_of(
+      plan.tensors, [](const TensorWork& work) { return !work.targets.empty(); });
+  return std::uint64_t{arranges ? 64U : 8U} << 20;
+}
+
 void RowProducer::rearrange(const WriteTask& task, const Emit& emit) {
   const TensorWork& work = plan_.tensors[task.tensor];
   const std::uint64_t row_bytes = work.parts[0].row_bytes;

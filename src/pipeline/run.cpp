@@ -35,8 +35,6 @@ namespace {
 
 // What a rank holds beside its workers' buffers: MPI, headers, statistics, code.
 constexpr std::uint64_t kBaseBytes = std::uint64_t{64} << 20;
-constexpr std::uint64_t kLargestBuffer = std::uint64_t{8}
-                                         << 20;  // more does not make reading faster
 
 // Seconds since it was made.
 class Stopwatch {
@@ -205,7 +203,8 @@ bool searches_scales(const JobOptions& options) {
 
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
                                   int num_threads,
-                                  std::uint64_t smallest_bytes) {
+                                  std::uint64_t smallest_bytes,
+                                  std::uint64_t largest_bytes) {
   const auto threads = static_cast<std::uint64_t>(num_threads);
   const std::uint64_t needed = kBaseBytes + threads * smallest_bytes;
   if (memory_bytes < needed) {
@@ -217,7 +216,9 @@ std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
                             format_size(needed)));
   }
   // Half for rows as read and written, half for what is made of them.
-  return std::clamp((memory_bytes - kBaseBytes) / threads / 2, smallest_bytes / 2, kLargestBuffer);
+  const std::uint64_t smallest = smallest_bytes / 2;
+  return std::clamp(
+      (memory_bytes - kBaseBytes) / threads / 2, smallest, std::max(smallest, largest_bytes));
 }
 
 std::uint64_t check_resources(const JobOptions& options,
@@ -227,8 +228,10 @@ std::uint64_t check_resources(const JobOptions& options,
   check_tensor_parallel(plan, options.check_tensor_parallel);
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
-  const std::uint64_t buffer_bytes = worker_buffer_bytes(
-      options.memory_bytes, std::max(1, num_threads), RowProducer::smallest_buffer_bytes(plan));
+  const std::uint64_t buffer_bytes = worker_buffer_bytes(options.memory_bytes,
+                                                         std::max(1, num_threads),
+                                                         RowProducer::smallest_buffer_bytes(plan),
+                                                         RowProducer::largest_buffer_bytes(plan));
   std::uint64_t needed = plan.output_bytes;
   for (const std::filesystem::path& name : checkpoint.other_files()) {
     needed += std::filesystem::file_size(checkpoint.folder() / name);

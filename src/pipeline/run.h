@@ -57,10 +57,11 @@ std::uint64_t check_resources(const JobOptions& options,
                               const Plan& plan,
                               int num_threads);
 
-// The buffers of each worker that --memory allows. kUsage, with what is needed, if it is too
-// little.
+// The buffers of each worker that --memory allows, at most largest_bytes unless a row needs more.
+// kUsage, with what is needed, if it is too little.
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
                                   int num_threads,
-                                  std::uint64_t smallest_bytes);
+                                  std::uint64_t smallest_bytes,
+                                  std::uint64_t largest_bytes = std::uint64_t{8} << 20);
 
 }  // namespace quantmill

@@ -23,6 +23,8 @@ namespace quantmill {
 namespace {
 
 constexpr std::uint64_t kTaskElements = std::uint64_t{1} << 21;  // of a matrix: 4 MiB of BF16
+// Of one that is turned: the more rows, the longer are the pieces that are written.
+constexpr std::uint64_t kArrangedTaskElements = std::uint64_t{1} << 24;
 constexpr std::uint64_t kCopyTaskBytes = std::uint64_t{1} << 23;
 
 ResolvedArchitecture resolve_true(const Checkpoint& checkpoint,
@@ -262,7 +264,8 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
     const bool by_bytes = work.action == Action::kCopy;
     const std::uint64_t total = by_bytes ? input_bytes : work.rows;
     const std::uint64_t together = work.rows_together();
-    const std::uint64_t rows = kTaskElements / std::max<std::uint64_t>(1, work.cols);
+    const std::uint64_t elements = work.targets.empty() ? kTaskElements : kArrangedTaskElements;
+    const std::uint64_t rows = elements / std::max<std::uint64_t>(1, work.cols);
     const std::uint64_t piece =
         by_bytes ? kCopyTaskBytes : std::max(together, rows / together * together);
     for (std::uint64_t begin = 0; begin < total; begin += piece) {

@@ -1,5 +1,7 @@
 """Layout qwix: parameters of a JAX model with the values that the source's codes stand for, to the bit."""
 import json
+import os
+import re
 import unittest
 
 import numpy as np
@@ -114,6 +116,33 @@ class Qwix(JobTest):
         self.assertGreater(len([name for name in wanted if name.endswith(".safetensors")]), 3)
         for ranks, more in ((2, []), (3, ["--ranks-per-node", "1", "--threads", "2"]), (0, ["--memory", "66M", "--backend", "reference"])):
             self.assertEqual(hashes(self.convert(source, *options, *more, ranks=ranks)), wanted)
+
+    def test_a_job_that_was_cut_off_goes_on(self):
+        _, source = self.model("fp8-block", experts=4)
+        options = ("--layout", "qwix", "--jax-model", "qwen3.5", "--max-shard-size", "300K")
+        wanted = hashes(self.convert(source, *options[2:]))
+        out = self.folder / "out"
+        interval = ("--checkpoint-interval", "0", "--threads", "1")
+        faults = {"LD_PRELOAD": os.environ["QUANTMILL_FAULTS"], "FAULT_RULES": "write .safetensors EIO 200+"}
+        result = self.run_program("convert", source, out, *options, *interval, ranks=2, env=faults)
+        self.assert_refused(result, 4, "with --resume goes on")
+        self.assertFalse(out.exists())
+        result = self.run_program("convert", source, out, *options, "--resume", ranks=3)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        finished, tasks = map(int, re.search(r"resumed: .* and (\d+) of (\d+) write tasks", result.stderr).groups())
+        self.assertTrue(0 < finished < tasks, (finished, tasks))
+        self.assertEqual(hashes(out), wanted)
+
+    def test_a_changed_byte_is_found(self):
+        _, source = self.model("int4")
+        out = self.convert(source)
+        file = sorted(out.glob("*.safetensors"))[-1]
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+        result = self.run_program("verify", out, "--against", source)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn(file.name + ": hash", result.stdout)
 
     def test_experts_are_stacked_and_opaque_ones_keep_square_blocks(self):
         model, source = self.model("fp8-block", experts=4)
