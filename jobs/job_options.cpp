@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 
 namespace quantmill {
@@ -33,6 +34,14 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
       ->type_name("FILE")
       ->group("What to make");
   const std::string group = "How to run";
+  command
+      .add_option("--check-tp",
+                  options->check_tensor_parallel,
+                  "refuse what N tensor-parallel ranks of a server could not split between blocks "
+                  "that share a scale")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group("What to make");
   command.add_option("--memory", options->memory, "bound of each rank's memory (default 2G)")
       ->type_name("SIZE")
       ->group(group);
@@ -115,6 +124,7 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   job.compat_scales = options.compat_scales;
   job.scales = options.scales;
   job.recipe = make_recipe(*options.recipe);
+  job.check_tensor_parallel = options.check_tensor_parallel;
   job.memory_bytes = parse_size(options.memory);
   job.overwrite = options.overwrite;
   job.start = options.resume    ? StartMode::kResume

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "checkpoint/reader.h"
 #include "jobs/job_options.h"

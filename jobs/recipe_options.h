@@ -17,6 +17,7 @@ namespace quantmill {
 struct RecipeOptions {
   std::optional<std::string> recipe_file;
   std::optional<std::string> scheme;
+  std::vector<std::string> schemes;
   std::optional<std::string> layout;
   std::optional<std::string> scaling;
   std::optional<std::string> alphas;

@@ -37,6 +37,11 @@ constexpr std::optional<std::uint64_t> checked_add(std::uint64_t a, std::uint64_
   return result;
 }
 
+// value / by, rounded up; by is not 0.
+constexpr std::uint64_t divide_up(std::uint64_t value, std::uint64_t by) {
+  return value / by + (value % by != 0 ? 1 : 0);
+}
+
 // The same value in another integer type; kInternal if it does not fit.
 template <std::integral To, std::integral From>
 constexpr To narrow(From value) {

@@ -64,7 +64,7 @@ std::string print_manifest(const Plan& plan,
   manifest["tensors"] = Json::array();
   for (const TensorError& tensor : tensors) {
     manifest["tensors"].push_back({{"name", tensor.name},
-                                   {"stored_as", scheme_name(plan.recipe.scheme)},
+                                   {"stored_as", tensor.stored_as},
                                    {"relative_error", tensor.relative_error}});
   }
   return manifest.dump(1) + "\n";
@@ -98,7 +98,8 @@ Manifest read_manifest(const std::filesystem::path& folder) {
       manifest.files.push_back({entry.at("name"), entry.at("size_bytes"), entry.at("xxh128")});
     }
     for (const Json& entry : json.at("tensors")) {
-      manifest.tensors.push_back({entry.at("name"), entry.at("relative_error")});
+      manifest.tensors.push_back(
+          {entry.at("name"), entry.at("stored_as"), entry.at("relative_error")});
     }
     return manifest;
   } catch (const Json::exception& failure) {

@@ -30,6 +30,7 @@ struct ManifestFile {
 
 struct TensorError {
   std::string name;
+  std::string stored_as;      // scheme
   double relative_error = 0;  // ||quantized - folded|| / ||folded||
 };
 

@@ -22,8 +22,8 @@ const SourceWeight& source_of(const Plan& plan, const TensorWork& work) {
 }
 
 // Rows that can't be worked on apart.
-std::uint64_t rows_held_together(const Plan& plan, const TensorWork& work) {
-  return work.is_quantized() ? std::min(work.rows, rows_together(plan.recipe.scheme)) : 1;
+std::uint64_t rows_held_together(const TensorWork& work) {
+  return work.is_quantized() ? std::min(work.rows, rows_together(work.scheme)) : 1;
 }
 
 // Bytes that a row takes in the buffers: as read and as written.
@@ -55,8 +55,10 @@ RowProducer::RowProducer(const Context& context,
       importance_(importance),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
-  if (!is_floating_point(plan.recipe.scheme)) {
-    codec_.emplace(context, plan.recipe);
+  for (const TensorWork& work : plan.tensors) {
+    if (work.is_quantized()) {
+      codecs_.try_emplace(work.scheme, context, work.scheme, plan.recipe);
+    }
   }
 }
 
@@ -65,7 +67,7 @@ std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan) {
   for (const TensorWork& work : plan.tensors) {
     if (work.action != Action::kCopy) {
       const std::uint64_t row = row_buffer_bytes(plan, work) + 2 * sizeof(float) * work.cols;
-      widest = std::max(widest, row * rows_held_together(plan, work));
+      widest = std::max(widest, row * rows_held_together(work));
     }
   }
   return widest;
@@ -113,7 +115,7 @@ void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
 void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
   const TensorWork& work = plan_.tensors[task.tensor];
   choose_factors(work);
-  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting =
       buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
   const std::uint64_t rows_held = std::max(together, fitting / together * together);
@@ -194,7 +196,7 @@ void RowProducer::encode(const TensorWork& work,
     encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
                                 place.row_bytes);
   }
-  const std::uint64_t together = rows_held_together(plan_, work);
+  const std::uint64_t together = rows_held_together(work);
   const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
   const std::uint64_t rows_worked = std::max(together, fitting / together * together);
   for (std::uint64_t done = 0; done < rows; done += rows_worked) {
@@ -214,13 +216,14 @@ void RowProducer::encode(const TensorWork& work,
       store(work, begin + done, values, parts[0]);
       continue;
     }
-    codec_->encode(values, parts, folded_importance_);
+    SchemeCodec& codec = codecs_.at(work.scheme);
+    codec.encode(values, parts, folded_importance_);
     if (parts.size() > 2 && !parts[2].empty()) {
       write_shape(work, parts[2]);
     }
     restored_.resize(values_.size());
     const FloatMatrix restored{restored_.data(), now, work.cols};
-    codec_->decode(parts, restored);
+    codec.decode(parts, restored);
     add_errors(context_, restored, values, errors);
   }
 }

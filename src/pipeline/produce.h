@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -70,7 +71,7 @@ class RowProducer {
   const ColumnImportance& importance_;
   std::uint64_t buffer_bytes_;
   WeightReader reader_;
-  std::optional<SchemeCodec> codec_;       // of a scheme that quantizes
+  std::map<Scheme, SchemeCodec> codecs_;   // of what is quantized
   std::optional<std::size_t> factors_of_;  // the tensor that factors_ are for
   TensorFactors factors_;
   std::vector<float> folded_importance_;  // of the columns as they are quantized

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -23,6 +24,7 @@
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
+#include "plan/tensor_parallel.h"
 
 namespace quantmill {
 namespace {
@@ -249,6 +251,7 @@ std::uint64_t check_resources(const JobOptions& options,
                               const Checkpoint& checkpoint,
                               const Plan& plan,
                               int num_threads) {
+  check_tensor_parallel(plan, options.check_tensor_parallel);
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
   const std::uint64_t buffer_bytes = worker_buffer_bytes(

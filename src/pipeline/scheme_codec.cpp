@@ -45,16 +45,16 @@ BlockGrid grid_of(Scheme scheme, std::size_t cols) {
 
 }  // namespace
 
-MxSpec mx_spec_of(const Recipe& recipe) {
+MxSpec mx_spec_of(Scheme scheme, const Recipe& recipe) {
   MxSpec spec;
-  spec.element = element_of(recipe.scheme);
+  spec.element = element_of(scheme);
   spec.scale_rule = recipe.scale_rule;
   spec.ties = recipe.compat == Compat::kSeed ? TieRule::kSeed : TieRule::kEven;
   return spec;
 }
 
-SchemeCodec::SchemeCodec(const Context& context, const Recipe& recipe)
-    : context_(context), scheme_(recipe.scheme), mx_(mx_spec_of(recipe)) {}
+SchemeCodec::SchemeCodec(const Context& context, Scheme scheme, const Recipe& recipe)
+    : context_(context), scheme_(scheme), mx_(mx_spec_of(scheme, recipe)) {}
 
 void SchemeCodec::encode(ConstFloatMatrix values,
                          std::span<const std::span<std::byte>> parts,

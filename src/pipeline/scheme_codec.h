@@ -14,14 +14,14 @@
 
 namespace quantmill {
 
-// The MX format of a recipe, if its scheme is one.
-MxSpec mx_spec_of(const Recipe& recipe);
+// The MX format of a scheme that is one, with the recipe's rules.
+MxSpec mx_spec_of(Scheme scheme, const Recipe& recipe);
 
 // Not thread-safe: it keeps scales between steps.
 class SchemeCodec {
  public:
   // Of a quantized scheme. `context` must outlive it.
-  SchemeCodec(const Context& context, const Recipe& recipe);
+  SchemeCodec(const Context& context, Scheme scheme, const Recipe& recipe);
 
   // Quantizes rows of a weight into the bytes of its stored parts (stored_parts, in that order);
   // values.rows is a multiple of rows_together, but for the weight's last rows. Only codes and

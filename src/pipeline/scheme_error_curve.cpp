@@ -8,8 +8,8 @@
 
 namespace quantmill {
 
-SchemeErrorCurve::SchemeErrorCurve(const Context& context, const Recipe& recipe)
-    : context_(context), recipe_(recipe), codec_(context, recipe) {}
+SchemeErrorCurve::SchemeErrorCurve(const Context& context, Scheme scheme, const Recipe& recipe)
+    : context_(context), scheme_(scheme), layout_(recipe.layout), codec_(context, scheme, recipe) {}
 
 void SchemeErrorCurve::add(ConstFloatMatrix values,
                            std::span<const float> importance,
@@ -20,7 +20,7 @@ void SchemeErrorCurve::add(ConstFloatMatrix values,
   parts_.clear();
   std::vector<std::span<std::byte>> parts;
   for (const StoredPart& part :
-       stored_parts(recipe_.scheme, recipe_.layout, "weight", values.rows, values.cols)) {
+       stored_parts(scheme_, layout_, "weight", values.rows, values.cols)) {
     std::uint64_t bits = dtype_bits(part.dtype);
     for (const std::uint64_t extent : part.shape) {
       bits *= extent;

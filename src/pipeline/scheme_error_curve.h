@@ -18,7 +18,7 @@ namespace quantmill {
 class SchemeErrorCurve {
  public:
   // `context` must outlive it.
-  SchemeErrorCurve(const Context& context, const Recipe& recipe);
+  SchemeErrorCurve(const Context& context, Scheme scheme, const Recipe& recipe);
 
   // As mx_error_curve: sums[i] += sum of ((Q(values * s_i) / s_i - values) * importance)^2. Each
   // operation rounded to float once; squares in double, as add_errors adds them. values.rows as
@@ -30,7 +30,8 @@ class SchemeErrorCurve {
 
  private:
   const Context& context_;
-  Recipe recipe_;
+  Scheme scheme_;
+  Layout layout_;
   SchemeCodec codec_;
   std::vector<std::vector<std::byte>> parts_;
   std::vector<float> weighted_;  // values * importance

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <numeric>
 
@@ -78,15 +79,15 @@ class TaskEvaluator {
         plan_(inputs.plan),
         inputs_(inputs),
         cache_(candidates),
-        reader_(context, checkpoint, plan_.architecture),
-        curve_(context, plan_.recipe) {}
+        reader_(context, checkpoint, plan_.architecture) {}
 
   void evaluate(const SearchTask& task, std::span<double> sums) {
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
     const Activation& activation = plan_.architecture.activations[task.activation];
     const std::uint64_t cols = activation.columns.num_columns();
     expand(activation, cache_.of(task.group));
-    const std::uint64_t together = rows_together(searched_scheme(plan_.recipe));
+    const Scheme scheme = searched_scheme(plan_.choices[task.tensor].scheme.value());
+    const std::uint64_t together = rows_together(scheme);
     const std::uint64_t rows_read = std::max(together, kWorkElements / cols / together * together);
     std::uint64_t row = task.begin;
     while (row < task.end) {
@@ -94,20 +95,22 @@ class TaskEvaluator {
       const std::uint64_t rows = std::min(rows_read, left);
       read_finite_rows(reader_, tensor, row, rows, task.step, values_);
       keep_columns(activation.columns, rows, tensor.in_features());
-      add_error_curve(ConstFloatMatrix(values_.data(), rows, cols), sums);
+      add_error_curve(scheme, ConstFloatMatrix(values_.data(), rows, cols), sums);
       row += rows * task.step;
     }
   }
 
  private:
   // Of what is in values_, with candidates_ and importance_.
-  void add_error_curve(ConstFloatMatrix values, std::span<double> sums) {
+  void add_error_curve(Scheme scheme, ConstFloatMatrix values, std::span<double> sums) {
     const ConstFloatMatrix candidates(candidates_.data(), sums.size(), values.cols);
-    if (is_mx(searched_scheme(plan_.recipe))) {
-      mx_error_curve(context_, mx_spec_of(plan_.recipe), values, importance_, candidates, sums);
-    } else {
-      curve_.add(values, importance_, candidates, sums);
+    if (is_mx(scheme)) {
+      const MxSpec spec = mx_spec_of(scheme, plan_.recipe);
+      mx_error_curve(context_, spec, values, importance_, candidates, sums);
+      return;
     }
+    curves_.try_emplace(scheme, context_, scheme, plan_.recipe)
+        .first->second.add(values, importance_, candidates, sums);
   }
 
   // Candidates and importance per column of the activation's readers.
@@ -146,7 +149,7 @@ class TaskEvaluator {
   std::vector<float> candidates_;
   std::vector<float> importance_;
   WeightReader reader_;
-  SchemeErrorCurve curve_;
+  std::map<Scheme, SchemeErrorCurve> curves_;
   std::vector<float> values_;
 };
 
@@ -197,7 +200,7 @@ void add_activation_errors(const Context& context,
   for (const std::size_t index : group.activations) {
     const Activation& activation = inputs.plan.architecture.activations[index];
     const ColumnMap& columns = activation.columns;
-    if (inputs.column_squares[index].empty()) {
+    if (inputs.column_squares[index].empty() || !rounds_activations(inputs.plan, activation)) {
       continue;
     }
     const InputStatistics& input = inputs.statistics.at(activation.statistics);

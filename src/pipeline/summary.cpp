@@ -1,8 +1,12 @@
 #include "pipeline/summary.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "base/byte_size.h"
 
 namespace quantmill {
 namespace {
@@ -37,6 +41,24 @@ std::string describe_gain(const ScaleTable& scales) {
       100 * chosen / unscaled);
 }
 
+// "12 tensors quantized to mxfp4, 4 to fp8-channel", the most first.
+std::string describe_schemes(const std::vector<TensorError>& tensors) {
+  std::map<std::string, std::size_t> by_scheme;
+  for (const TensorError& tensor : tensors) {
+    ++by_scheme[tensor.stored_as];
+  }
+  if (by_scheme.empty()) {
+    return "nothing quantized";
+  }
+  std::vector<std::pair<std::string, std::size_t>> schemes(by_scheme.begin(), by_scheme.end());
+  std::ranges::stable_sort(schemes, std::ranges::greater(), [](const auto& s) { return s.second; });
+  std::string text = fmt::format("{} tensors quantized to {}", schemes[0].second, schemes[0].first);
+  for (std::size_t i = 1; i < schemes.size(); ++i) {
+    text += fmt::format(", {} to {}", schemes[i].second, schemes[i].first);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string describe_result(const std::filesystem::path& source,
@@ -47,17 +69,15 @@ std::string describe_result(const std::filesystem::path& source,
                             double seconds) {
   const double share = 100.0 * static_cast<double>(plan.output_bytes) /
                        static_cast<double>(std::max<std::uint64_t>(1, plan.source_bytes));
-  std::string text = fmt::format(
-      "{} -> {}\n{} -> {} ({:.1f} %), {} tensors quantized to {}, {:.1f} s, {} of source\n",
-      source.string(),
-      out.string(),
-      format_size(plan.source_bytes),
-      format_size(plan.output_bytes),
-      share,
-      tensors.size(),
-      scheme_name(plan.recipe.scheme),
-      seconds,
-      format_rate(plan.source_bytes, seconds));
+  std::string text = fmt::format("{} -> {}\n{} -> {} ({:.1f} %), {}, {:.1f} s, {} of source\n",
+                                 source.string(),
+                                 out.string(),
+                                 format_size(plan.source_bytes),
+                                 format_size(plan.output_bytes),
+                                 share,
+                                 describe_schemes(tensors),
+                                 seconds,
+                                 format_rate(plan.source_bytes, seconds));
   text += describe_gain(scales);
   std::vector<TensorError> worst = tensors;
   std::ranges::stable_sort(worst, std::ranges::greater(), &TensorError::relative_error);

@@ -153,7 +153,9 @@ std::vector<TensorError> tensor_errors(const Plan& plan, std::span<const double>
   std::vector<TensorError> errors;
   for (std::size_t tensor = 0; tensor < plan.tensors.size(); ++tensor) {
     if (plan.tensors[tensor].is_quantized()) {
-      errors.push_back({plan.tensors[tensor].name, by_tensor[tensor].relative()});
+      errors.push_back({plan.tensors[tensor].name,
+                        std::string(plan.tensors[tensor].stored_name()),
+                        by_tensor[tensor].relative()});
     }
   }
   return errors;

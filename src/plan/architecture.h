@@ -63,8 +63,10 @@ struct ModelTensor {
   std::vector<std::uint64_t> shape;    // as stored, of the slice
   bool transposed = false;             // a linear stored as [in, out]
   bool quantizable = false;            // a server can read it quantized
-  std::string part;    // not empty: of the part of the model that is quantized on request only
-  std::string module;  // stored name without ".weight": what quantization configs list
+  bool replicated = false;             // whole on every rank that serves the model
+  std::string part;       // not empty: of the part of the model that is quantized on request only
+  std::string copied_by;  // the pattern ("visual.*", without a prefix), if one says it is copied
+  std::string module;     // stored name without ".weight": what quantization configs list
   // Tensors of the same non-empty group become one module in servers, of this name.
   std::string fused_group;
   std::optional<std::uint64_t> layer;  // of names with a layer number
@@ -128,6 +130,7 @@ struct Activation {
   std::vector<std::string> recorded_as;
   // The one that is there, once statistics are known (match_statistics); empty: none is used.
   std::string statistics;
+  bool split_over_ranks = false;     // each rank that serves the model has some channels
   bool statistics_optional = false;  // without them the activation is left unscaled, silently
   ColumnMap columns;
   std::string no_fold_reason;  // not empty: a scale here is impossible, and why
@@ -158,11 +161,9 @@ struct ResolvedArchitecture {
   std::vector<FoldGroup> fold_groups;
   // Always in the exclude list, present or not (a tied lm_head).
   std::vector<std::string> extra_exclude;
-  // Patterns ("visual.*", prefixes left out) of copied parts that have matrices: excluded too.
-  std::vector<std::string> copied_modules;
   std::vector<std::string> known_statistics;  // recorded inputs that are known and not used
-  // What servers add to a layer's number, where config.json states it (a drafter's layers follow
-  // the target's).
+  // What servers add to a layer's number (a drafter's layers follow the target's); nothing if
+  // config.json does not state it.
   std::optional<std::uint64_t> server_layer_offset;
   std::optional<TiedTensors> tied;
   std::vector<std::string> prefixes;  // of names, the empty one too

@@ -140,6 +140,11 @@ void check_all_placeholders(const ArchitectureFile& file) {
   for (const std::string& name : file.copied) {
     check_placeholders(name, indices, "copied");
   }
+  for (const PartSpec& part : file.parts) {
+    for (const std::string& pattern : part.linears) {
+      check_placeholders(pattern, indices, "parts");
+    }
+  }
 }
 
 ArchitectureFile parse_extending(const std::string& json, int depth);
@@ -278,6 +283,13 @@ void read_settings(const ObjectReader& reader, ArchitectureFile& file) {
       }
     }
   }
+  if (reader.find("parts") != nullptr) {
+    file.parts.clear();
+    for (const JsonValue& item : reader.items("parts")) {
+      const ObjectReader part(item, "parts", {"name", "linears"});
+      file.parts.push_back({part.text("name"), part.texts_or_empty("linears")});
+    }
+  }
   if (const JsonValue* const tied = reader.find("tied")) {
     const ObjectReader pair(*tied, "tied", {"if", "tensors"});
     const std::vector<std::string> tensors = pair.texts_or_empty("tensors");
@@ -311,6 +323,7 @@ ArchitectureFile parse_extending(const std::string& json, int depth) {
                                "activations",
                                "one_of",
                                "copied",
+                               "parts",
                                "tied",
                                "extra_exclude",
                                "known_statistics"});

@@ -44,6 +44,7 @@ struct TensorSpec {
   bool transposed = false;
   std::vector<WrittenSpec> written_as;
   bool quantizable = false;
+  bool replicated = false;
   std::string part;
   std::string fused_group;
   std::string exclude_all;
@@ -82,6 +83,12 @@ struct IndexSpec {
   std::string count;
 };
 
+// What of the copied parts is quantized on request.
+struct PartSpec {
+  std::string name;
+  std::vector<std::string> linears;  // patterns
+};
+
 struct TiedSpec {
   std::string condition;
   std::string kept;
@@ -102,6 +109,7 @@ struct ArchitectureFile {
   std::vector<ActivationSpec> activations;
   std::vector<std::vector<std::string>> one_of;  // variants
   std::vector<std::string> copied;               // patterns
+  std::vector<PartSpec> parts;
   std::optional<TiedSpec> tied;
   std::vector<std::string> extra_exclude;
   std::vector<std::string> known_statistics;

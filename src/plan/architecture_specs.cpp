@@ -118,6 +118,7 @@ TensorSpec read_tensor_spec(const JsonValue& value) {
                              "transposed",
                              "written_as",
                              "quantize",
+                             "replicated",
                              "part",
                              "fused",
                              "exclude",
@@ -142,6 +143,7 @@ TensorSpec read_tensor_spec(const JsonValue& value) {
     }
   }
   spec.quantizable = reader.flag("quantize");
+  spec.replicated = reader.flag("replicated");
   spec.part = reader.text_or_empty("part");
   spec.fused_group = reader.text_or_empty("fused");
   spec.exclude_all = reader.text_or_empty("exclude");

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "kernels/convert.h"
 #include "kernels/mx.h"
+#include "plan/architecture_file.h"
+#include "plan/module_patterns.h"
 #include "plan/quark_config.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
@@ -187,8 +189,7 @@ void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
 }
 
 // Fills plan.tensors, but for their places.
-void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
-  const bool quantizes = !is_floating_point(plan.recipe.scheme);
+void decide_tensors(Plan& plan) {
   for (std::size_t index = 0; index < plan.architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = plan.architecture.tensors[index];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
@@ -201,10 +202,11 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
       continue;
     }
     check_decodable(tensor, source);
-    if (quantizes && quantized[index]) {
-      check_quantizable(tensor, entry.dtype, plan.recipe.scheme);
-      const bool has_codes = plan.recipe.scheme == Scheme::kMxfp4 &&
-                             source.encoding == Encoding::kMx &&
+    const std::optional<Scheme> scheme = plan.choices[index].scheme;
+    if (scheme && !is_floating_point(*scheme)) {
+      check_quantizable(tensor, entry.dtype, *scheme);
+      work.scheme = *scheme;
+      const bool has_codes = work.scheme == Scheme::kMxfp4 && source.encoding == Encoding::kMx &&
                              source.element == ElementFormat::kE2m1;
       add_quantized(tensor, has_codes && folds.empty(), std::move(work), plan.tensors);
       continue;
@@ -227,7 +229,7 @@ void decide_tensors(const std::vector<bool>& quantized, Plan& plan) {
 // The output tensors of one work.
 std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
   if (work.is_quantized()) {
-    return stored_parts(plan.recipe.scheme, plan.recipe.layout, work.name, work.rows, work.cols);
+    return stored_parts(work.scheme, plan.recipe.layout, work.name, work.rows, work.cols);
   }
   const std::size_t stored = plan.architecture.tensors[work.tensor].stored;
   return {{work.name, work.stored, plan.architecture.weights[stored].entry.shape}};
@@ -286,7 +288,7 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
     plan.source_bytes += input_bytes;
     const bool by_bytes = work.action == Action::kCopy;
     const std::uint64_t total = by_bytes ? input_bytes : work.rows;
-    const std::uint64_t together = work.is_quantized() ? rows_together(plan.recipe.scheme) : 1;
+    const std::uint64_t together = work.is_quantized() ? rows_together(work.scheme) : 1;
     const std::uint64_t rows = kTaskElements / std::max<std::uint64_t>(1, work.cols);
     const std::uint64_t piece =
         by_bytes ? kCopyTaskBytes : std::max(together, rows / together * together);
@@ -303,6 +305,28 @@ void cut_write_tasks(const Checkpoint& checkpoint, Plan& plan) {
   }
 }
 
+std::vector<std::string> excluded(const Plan& plan) {
+  std::vector<bool> quantized;
+  for (const SchemeChoice& choice : plan.choices) {
+    quantized.push_back(choice.is_quantized());
+  }
+  return exclude_list(plan.architecture, quantized);
+}
+
+std::vector<SchemeModules> modules_of(const Plan& plan) {
+  std::vector<QuantizedModule> modules;
+  for (const TensorWork& work : plan.tensors) {
+    if (work.is_quantized()) {
+      modules.push_back(
+          {module_of(work.name), plan.architecture.tensors[work.tensor].fused_group, work.scheme});
+    }
+  }
+  return modules_by_scheme(modules,
+                           plan.recipe.scheme,
+                           plan.architecture.prefixes,
+                           plan.architecture.server_layer_offset);
+}
+
 // With statistics, groups are searched where they allow it; without, scales come from elsewhere for
 // every group that can be folded at all.
 Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statistics* statistics) {
@@ -313,25 +337,29 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   plan.architecture = resolve(checkpoint, recipe, config);
   plan.folds.resize(plan.architecture.tensors.size());
   plan.groups.resize(plan.architecture.fold_groups.size());
-  const std::vector<bool> quantized = choose_quantized(plan.architecture, recipe);
+  plan.choices = choose_schemes(plan.architecture, recipe);
   if (statistics != nullptr) {
     match_statistics(*statistics, plan.architecture);
-    decide_groups(*statistics, quantized, plan);
+    decide_groups(*statistics, plan);
   } else {
     allow_all_groups(plan);
   }
   assign_folds(plan);
-  decide_tensors(quantized, plan);
+  decide_tensors(plan);
   place(checkpoint, plan);
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
-    cut_search_tasks(*statistics, quantized, plan);
+    cut_search_tasks(*statistics, plan);
   }
-  plan.config = output_config(config, recipe, exclude_list(plan.architecture, quantized));
+  plan.config = output_config(config, recipe, modules_of(plan), excluded(plan));
   return plan;
 }
 
 }  // namespace
+
+std::string_view TensorWork::stored_name() const {
+  return is_quantized() ? scheme_name(scheme) : dtype_name(stored);
+}
 
 std::uint64_t TensorWork::output_bytes() const {
   std::uint64_t bytes = 0;

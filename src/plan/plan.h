@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "plan/architecture.h"
 #include "plan/recipe.h"
+#include "plan/selection.h"
 #include "stats/statistics.h"
 
 namespace quantmill {
@@ -52,6 +54,7 @@ struct TensorWork {
   std::size_t tensor = 0;  // index into ResolvedArchitecture::tensors
   std::string name;        // of the output tensor
   Action action = Action::kCopy;
+  Scheme scheme = Scheme::kMxfp4;  // kQuantize
   // Of the matrix [rows, cols] that is made: the linear's own orientation if it is quantized, as it
   // is stored otherwise. A vector is one row, or one column if it is divided.
   std::uint64_t rows = 1;
@@ -62,6 +65,9 @@ struct TensorWork {
   std::vector<OutputPlace> parts;  // the weight or its codes, then scales (stored_parts)
 
   [[nodiscard]] bool is_quantized() const { return action == Action::kQuantize; }
+
+  // Of the scheme or the type that it is stored as.
+  [[nodiscard]] std::string_view stored_name() const;
 
   [[nodiscard]] std::uint64_t output_bytes() const;
 };
@@ -97,8 +103,9 @@ struct GroupPlan {
 struct Plan {
   Recipe recipe;
   ResolvedArchitecture architecture;
-  std::vector<TensorFolds> folds;   // one per tensor of the architecture
-  std::vector<TensorWork> tensors;  // in the checkpoint's order
+  std::vector<SchemeChoice> choices;  // one per tensor of the architecture
+  std::vector<TensorFolds> folds;     // as many
+  std::vector<TensorWork> tensors;    // in the checkpoint's order
   std::vector<OutputShard> shards;
   std::vector<GroupPlan> groups;         // one per fold group
   std::vector<SearchTask> search_tasks;  // by group, reader, row

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/byte_size.h"
 #include "base/version.h"
 #include "plan/plan.h"
+#include "plan/tensor_parallel.h"
 
 namespace quantmill {
 namespace {
@@ -31,9 +33,7 @@ TypeSizes sizes_by_type(const Plan& plan, const Checkpoint& checkpoint) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
     sizes.before[source_type(source)] += source_bytes(checkpoint, plan, work);
-    const std::string name(work.is_quantized() ? scheme_name(plan.recipe.scheme)
-                                               : dtype_name(work.stored));
-    sizes.after[name] += work.output_bytes();
+    sizes.after[std::string(work.stored_name())] += work.output_bytes();
   }
   return sizes;
 }
@@ -154,6 +154,8 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
                       format_size(plan.source_bytes),
                       format_size(plan.output_bytes),
                       100 * coverage(plan));
+  text += fmt::format("tensor-parallel ranks that can share it: {}\n",
+                      fmt::join(tensor_parallel_degrees(plan), ", "));
   const TypeSizes sizes = sizes_by_type(plan, checkpoint);
   for (const auto& [name, bytes] : sizes.before) {
     text += fmt::format("  before  {:<8} {:>12}\n", name, format_size(bytes));
@@ -178,15 +180,15 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
-    const std::string_view stored =
-        work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored);
-    text += fmt::format("  {:<{}} {:<5} [{}] -> {} ({})\n",
+    const std::string& pattern = plan.choices[work.tensor].pattern;
+    text += fmt::format("  {:<{}} {:<5} [{}] -> {} ({}{})\n",
                         tensor.slice && !work.is_quantized() ? tensor.name : work.name,
                         kColumnsOfNames,
                         source_type(source),
                         fmt::join(tensor.shape, ", "),
-                        stored,
-                        action_name(work.action));
+                        work.stored_name(),
+                        action_name(work.action),
+                        pattern.empty() ? "" : fmt::format(", by {}", pattern));
   }
   text += "files\n";
   for (const OutputShard& shard : plan.shards) {
@@ -207,6 +209,7 @@ std::string plan_to_json(const Plan& plan) {
   json["source_bytes"] = plan.source_bytes;
   json["output_bytes"] = plan.output_bytes;
   json["coverage"] = coverage(plan);
+  json["tensor_parallel"] = tensor_parallel_degrees(plan);
   json["fold_groups"] = Json::array();
   for (std::size_t index = 0; index < plan.groups.size(); ++index) {
     const FoldGroup& group = plan.architecture.fold_groups[index];
@@ -224,16 +227,15 @@ std::string plan_to_json(const Plan& plan) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
-    json["tensors"].push_back(
-        {{"name", work.name},
-         {"source", tensor.name},
-         {"dtype", source_type(source)},
-         {"shape", tensor.shape},
-         {"stored_as",
-          work.is_quantized() ? scheme_name(plan.recipe.scheme) : dtype_name(work.stored)},
-         {"action", action_name(work.action)},
-         {"file", plan.shards[work.parts.front().shard].file_name},
-         {"bytes", work.output_bytes()}});
+    json["tensors"].push_back({{"name", work.name},
+                               {"source", tensor.name},
+                               {"dtype", source_type(source)},
+                               {"shape", tensor.shape},
+                               {"stored_as", work.stored_name()},
+                               {"chosen_by", plan.choices[work.tensor].pattern},
+                               {"action", action_name(work.action)},
+                               {"file", plan.shards[work.parts.front().shard].file_name},
+                               {"bytes", work.output_bytes()}});
   }
   json["files"] = Json::array();
   for (const OutputShard& shard : plan.shards) {

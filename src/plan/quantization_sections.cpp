@@ -1,6 +1,10 @@
 #include "plan/quantization_sections.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
 
@@ -9,12 +13,15 @@ namespace quantmill {
 namespace {
 
 constexpr std::string_view kCompressedTensorsSection = R"({
-  "config_groups": {"group_0": {"format": "", "input_activations": null, "output_activations": null,
-                                "targets": ["Linear"], "weights": null}},
+  "config_groups": {},
   "format": "", "global_compression_ratio": null, "ignore": [], "kv_cache_scheme": null,
   "quant_method": "compressed-tensors", "quantization_status": "compressed", "sparsity_config": {},
   "transform_config": {}, "version": "0.19.0"
 })";
+constexpr std::string_view kGroup = R"({
+  "format": "", "input_activations": null, "output_activations": null, "targets": ["Linear"], "weights": null
+})";
+constexpr std::string_view kMixedFormats = "mixed-precision";
 constexpr std::string_view kArguments = R"({
   "actorder": null, "block_structure": null, "dynamic": false, "group_size": null, "num_bits": 8,
   "observer": "memoryless_minmax", "observer_kwargs": {}, "scale_dtype": null, "strategy": "channel",
@@ -101,17 +108,28 @@ Group group_of(Scheme scheme) {
 
 }  // namespace
 
-JsonValue compressed_tensors_section(const Recipe& recipe, const std::vector<std::string>& ignore) {
+JsonValue compressed_tensors_section(const std::vector<SchemeModules>& schemes,
+                                     const std::vector<std::string>& ignore) {
+  JsonValue groups = JsonValue::object();
+  std::string_view format;
+  for (std::size_t i = 0; i < schemes.size(); ++i) {
+    Group group = group_of(schemes[i].scheme);
+    format = i == 0 || format == group.format ? group.format : kMixedFormats;
+    JsonValue item = literal(kGroup);
+    item.set("format", text(group.format));
+    item.set("input_activations", std::move(group.activations));
+    item.set("weights", std::move(group.weights));
+    if (i > 0) {
+      std::vector<std::string> targets;
+      std::ranges::transform(
+          schemes[i].patterns, std::back_inserter(targets), as_regular_expression);
+      item.set("targets", JsonValue::array(targets));
+    }
+    groups.set(fmt::format("group_{}", i), std::move(item));
+  }
   JsonValue section = literal(kCompressedTensorsSection);
-  Group group = group_of(recipe.scheme);
-  JsonValue groups = *section.find("config_groups");
-  JsonValue first = *groups.find("group_0");
-  first.set("format", text(group.format));
-  first.set("input_activations", std::move(group.activations));
-  first.set("weights", std::move(group.weights));
-  groups.set("group_0", std::move(first));
   section.set("config_groups", std::move(groups));
-  section.set("format", text(group.format));
+  section.set("format", text(format));
   section.set("ignore", JsonValue::array(ignore));
   return section;
 }

@@ -61,11 +61,11 @@ JsonValue tensor_spec(bool is_dynamic, std::string_view scale_mode, bool with_ze
 
 // Activations are quantized while serving, by the servers' own rule, which is "even".
 // Of the schemes mxfp4 and mxfp6, whose names in Quark are those of their elements.
-JsonValue mx_spec(const Recipe& recipe, bool is_dynamic, std::string_view scale_mode) {
+JsonValue mx_spec(Scheme scheme, bool is_dynamic, std::string_view scale_mode) {
   JsonValue spec = tensor_spec(is_dynamic, scale_mode, true);
-  const std::string_view element = recipe.scheme == Scheme::kMxfp6E2m3   ? "fp6_e2m3"
-                                   : recipe.scheme == Scheme::kMxfp6E3m2 ? "fp6_e3m2"
-                                                                         : "fp4";
+  const std::string_view element = scheme == Scheme::kMxfp6E2m3   ? "fp6_e2m3"
+                                   : scheme == Scheme::kMxfp6E3m2 ? "fp6_e3m2"
+                                                                  : "fp4";
   spec.set("dtype", JsonValue::string(std::string(element)));
   return spec;
 }
@@ -89,15 +89,31 @@ std::string_view quark_scale_mode(ScaleRule rule) {
   return scale_rule_name(rule == ScaleRule::kMse ? ScaleRule::kEven : rule);
 }
 
-JsonValue quark_section(const Recipe& recipe, const std::vector<std::string>& exclude) {
+// How linears of a scheme are quantized, in place of the section's global_quant_config or beside
+// it.
+JsonValue layer_config(const JsonValue& empty, Scheme scheme, const Recipe& recipe) {
+  JsonValue layer = empty;
+  const bool is_fp8 = scheme == Scheme::kFp8Channel;
+  layer.set("input_tensors", is_fp8 ? fp8_channel_spec(true) : mx_spec(scheme, true, "even"));
+  layer.set("weight",
+            is_fp8 ? fp8_channel_spec(false)
+                   : mx_spec(scheme, false, quark_scale_mode(recipe.scale_rule)));
+  return layer;
+}
+
+JsonValue quark_section(const Recipe& recipe,
+                        const std::vector<SchemeModules>& schemes,
+                        const std::vector<std::string>& exclude) {
   JsonValue section = literal(kQuarkSection);
-  JsonValue global = *section.find("global_quant_config");
-  const bool is_fp8 = recipe.scheme == Scheme::kFp8Channel;
-  global.set("input_tensors", is_fp8 ? fp8_channel_spec(true) : mx_spec(recipe, true, "even"));
-  global.set("weight",
-             is_fp8 ? fp8_channel_spec(false)
-                    : mx_spec(recipe, false, quark_scale_mode(recipe.scale_rule)));
-  section.set("global_quant_config", std::move(global));
+  const JsonValue empty = *section.find("global_quant_config");
+  section.set("global_quant_config", layer_config(empty, schemes.front().scheme, recipe));
+  JsonValue layers = JsonValue::object();
+  for (const SchemeModules& modules : schemes) {
+    for (const std::string& pattern : modules.patterns) {
+      layers.set(as_glob(pattern), layer_config(empty, modules.scheme, recipe));
+    }
+  }
+  section.set("layer_quant_config", std::move(layers));
   section.set("exclude", JsonValue::array(exclude));
   section.set("version", JsonValue::string(fmt::format("0.13+quantmill-{}", program_version())));
   return section;
@@ -211,6 +227,32 @@ void exclude_part(const std::string& pattern, std::set<std::string>& entries) {
   entries.insert("re:.*" + replace_all(replace_all(pattern, ".", "\\."), "*", ".*"));
 }
 
+// Copied parts with matrices: by their pattern, or each matrix if others of the part are quantized.
+void exclude_copied(const ResolvedArchitecture& architecture,
+                    const std::vector<bool>& quantized,
+                    std::set<std::string>& entries) {
+  std::set<std::string> mixed;
+  for (std::size_t i = 0; i < quantized.size(); ++i) {
+    if (quantized[i]) {
+      mixed.insert(architecture.tensors[i].copied_by);
+    }
+  }
+  for (std::size_t i = 0; i < quantized.size(); ++i) {
+    const ModelTensor& tensor = architecture.tensors[i];
+    if (tensor.copied_by.empty() || tensor.shape.size() < 2 || quantized[i]) {
+      continue;
+    }
+    if (!mixed.contains(tensor.copied_by)) {
+      exclude_part(tensor.copied_by, entries);
+      continue;
+    }
+    entries.insert(tensor.module);
+    if (tensor.shape.size() > 2) {  // experts in one tensor, which servers call by their module
+      entries.insert(tensor.module.substr(0, tensor.module.rfind('.')));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
@@ -218,13 +260,11 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
   check_invariant(quantized.size() == architecture.tensors.size(), "one flag for each tensor");
   std::set<std::string> entries(architecture.extra_exclude.begin(),
                                 architecture.extra_exclude.end());
-  for (const std::string& pattern : architecture.copied_modules) {
-    exclude_part(pattern, entries);
-  }
+  exclude_copied(architecture, quantized, entries);
   std::map<std::string, Kind> kinds;  // by exclude_all
   for (std::size_t i = 0; i < quantized.size(); ++i) {
     const ModelTensor& tensor = architecture.tensors[i];
-    if (tensor.role != TensorRole::kLinear) {
+    if (tensor.role != TensorRole::kLinear || !tensor.copied_by.empty()) {
       continue;
     }
     if (!quantized[i]) {
@@ -255,6 +295,7 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
 
 std::string output_config(const std::string& source_config,
                           const Recipe& recipe,
+                          const std::vector<SchemeModules>& schemes,
                           const std::vector<std::string>& exclude) {
   JsonValue config = parse_json(source_config, "config.json", ErrorCode::kInput);
   if (config.kind != JsonValue::Kind::kObject) {
@@ -274,10 +315,10 @@ std::string output_config(const std::string& source_config,
       set_dtype(recipe, config);
       break;
     case Layout::kQuark:
-      config.set("quantization_config", quark_section(recipe, exclude));
+      config.set("quantization_config", quark_section(recipe, schemes, exclude));
       break;
     case Layout::kCompressedTensors:
-      config.set("quantization_config", compressed_tensors_section(recipe, exclude));
+      config.set("quantization_config", compressed_tensors_section(schemes, exclude));
       break;
     case Layout::kFp8:
       config.set("quantization_config", fp8_section(exclude));

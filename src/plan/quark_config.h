@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/architecture.h"
+#include "plan/module_patterns.h"
 #include "plan/recipe.h"
 
 namespace quantmill {
@@ -28,10 +29,12 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
 // spelling. The keys, values and order of the section are those that amd-quark 0.13 writes for its
 // mxfp4 scheme; scale_calculation_mode of the weights is the scale rule used (readers ignore it for
 // stored scales). With Compat::kSeed the section is the one of the script, whose exclude is empty,
-// and there is no newline at the end. Errors, kInput: config.json is not a JSON object, holds NaN
-// or Infinity, a key twice, or a byte order mark.
+// and there is no newline at the end. `schemes` as modules_by_scheme gives them: the first is every
+// module's but those that the others' patterns match. Errors, kInput: config.json is not a JSON
+// object, holds NaN or Infinity, a key twice, or a byte order mark.
 std::string output_config(const std::string& source_config,
                           const Recipe& recipe,
+                          const std::vector<SchemeModules>& schemes,
                           const std::vector<std::string>& exclude);
 
 }  // namespace quantmill

@@ -1,17 +1,13 @@
 #include "plan/recipe.h"
 
-#include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/checked.h"
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "plan/json_text.h"
 
@@ -34,15 +30,17 @@ constexpr Names<Scaling, 4> kScalings{{{Scaling::kNone, "none"},
 constexpr Names<Objective, 2> kObjectives{
     {{Objective::kW4A16, "w4a16"}, {Objective::kW4A4, "w4a4"}}};
 constexpr Names<ScaleRule, 5> kScaleRules{{{ScaleRule::kEven, "even"},
-                                           {ScaleRule::kMse, "mse"},
                                            {ScaleRule::kFloor, "floor"},
                                            {ScaleRule::kRceil, "rceil"},
-                                           {ScaleRule::kCeil, "ceil"}}};
+                                           {ScaleRule::kCeil, "ceil"},
+                                           {ScaleRule::kMse, "mse"}}};
 constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<Compat, 2> kCompats{{{Compat::kNone, "none"}, {Compat::kSeed, "seed"}}};
 
-constexpr std::array<std::string_view, 16> kKeys{"scheme",
+constexpr std::string_view kKeep = "keep";  // in place of a scheme
+constexpr std::array<std::string_view, 17> kKeys{"scheme",
+                                                 "schemes",
                                                  "layout",
                                                  "scaling",
                                                  "alphas",
@@ -118,6 +116,29 @@ std::vector<std::string> texts_of(const JsonValue& value, const std::string& key
   return texts;
 }
 
+SchemeRule rule_of(std::string pattern, const std::string& scheme) {
+  SchemeRule rule{std::move(pattern), std::nullopt};
+  if (scheme != kKeep) {
+    rule.scheme = scheme_from_name(scheme);
+  }
+  return rule;
+}
+
+std::vector<SchemeRule> rules_of(const JsonValue& value, const std::string& key) {
+  std::vector<SchemeRule> rules;
+  for (const JsonValue& item : list_of(value, key)) {
+    const JsonValue* const pattern = item.find("match");
+    const JsonValue* const scheme = item.find("scheme");
+    if (item.keys.size() != 2 || pattern == nullptr || scheme == nullptr) {
+      fail(fmt::format("{} must hold objects with \"match\" and \"scheme\", found {}",
+                       key,
+                       describe_json(item)));
+    }
+    rules.push_back(rule_of(text_of(*pattern, "match"), text_of(*scheme, "scheme")));
+  }
+  return rules;
+}
+
 std::uint64_t size_of(const JsonValue& value, const std::string& key) {
   if (value.kind == JsonValue::Kind::kString) {
     return parse_size(value.text);
@@ -133,6 +154,8 @@ std::uint64_t size_of(const JsonValue& value, const std::string& key) {
 void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
   if (key == "scheme") {
     recipe.scheme = scheme_from_name(text_of(value, key));
+  } else if (key == "schemes") {
+    recipe.schemes = rules_of(value, key);
   } else if (key == "layout") {
     recipe.layout = layout_from_name(text_of(value, key));
   } else if (key == "scaling") {
@@ -173,67 +196,6 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
   }
 }
 
-void check_exponents(std::string_view key, const std::vector<double>& exponents) {
-  if (exponents.empty()) {
-    fail(fmt::format("{}: at least one is wanted; scaling \"none\" switches the search off", key));
-  }
-  for (const double exponent : exponents) {
-    if (!(exponent >= 0 && exponent <= 1)) {
-      fail(fmt::format("{}: {} is outside 0 to 1", key, exponent));
-    }
-  }
-}
-
-// What the script does is fixed; any setting that would ask for something else is refused.
-void check_seed(const Recipe& recipe) {
-  const Recipe fixed;
-  if (recipe.scheme != fixed.scheme && !is_floating_point(recipe.scheme)) {
-    fail(fmt::format("compat \"seed\" quantizes to mxfp4, not {}", scheme_name(recipe.scheme)));
-  }
-  if (recipe.layout == Layout::kCompressedTensors) {
-    fail("compat \"seed\" writes layout quark");
-  }
-  const auto refuse = [](std::string_view option, const std::string& value) {
-    fail(fmt::format("compat \"seed\" fixes {}, so {} can't be given", option, value));
-  };
-  if (recipe.scaling != fixed.scaling) {
-    refuse("scaling", std::string(scaling_name(recipe.scaling)));
-  }
-  if (recipe.alphas != fixed.alphas) {
-    refuse("alphas", fmt::format("{}", fmt::join(recipe.alphas, ",")));
-  }
-  if (recipe.betas != fixed.betas) {
-    refuse("betas", fmt::format("{}", fmt::join(recipe.betas, ",")));
-  }
-  if (recipe.objective != Objective::kW4A16) {
-    refuse("objective", std::string(objective_name(recipe.objective)));
-  }
-  if (recipe.fold_scales != fixed.fold_scales) {
-    refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
-  }
-  if (!recipe.keep.empty()) {
-    refuse("keep", fmt::format("{}", fmt::join(recipe.keep, ", ")));
-  }
-}
-
-constexpr std::string_view kUnits = "KMGT";
-
-// 1 for "" and "B", 1024 for "K", "KB" and "KiB" …; nothing for anything else.
-std::optional<std::uint64_t> unit_bytes(std::string_view unit) {
-  if (unit.empty() || unit == "B" || unit == "b") {
-    return 1;
-  }
-  const char letter =
-      unit.front() >= 'a' ? static_cast<char>(unit.front() - 'a' + 'A') : unit.front();
-  const std::size_t power = kUnits.find(letter);
-  const std::string_view rest = unit.substr(1);
-  if (power == std::string_view::npos ||
-      !(rest.empty() || rest == "B" || rest == "b" || rest == "iB" || rest == "ib")) {
-    return std::nullopt;
-  }
-  return std::uint64_t{1} << (10 * (power + 1));
-}
-
 }  // namespace
 
 void apply_recipe_json(const std::string& json, Recipe& recipe) {
@@ -253,48 +215,34 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
   recipe = std::move(changed);
 }
 
-std::vector<ScaleExponents> tried_exponents(const Recipe& recipe) {
-  std::vector<ScaleExponents> tried;
-  if (recipe.scaling == Scaling::kBalance) {
-    return {{0, 0}, {0.5, 0.5}};
+SchemeRule parse_scheme_rule(const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0) {
+    fail(
+        fmt::format("--scheme-for {}: PATTERN=SCHEME is wanted, such as "
+                    "'*.self_attn.*=fp8-channel', or PATTERN={}",
+                    text,
+                    kKeep));
   }
-  const std::vector<double> quarters{0, 0.25, 0.5, 0.75, 1};
-  const bool by_blocks = recipe.scaling == Scaling::kBlockGrid;
-  for (const double alpha : by_blocks ? quarters : recipe.alphas) {
-    for (const double beta : by_blocks ? quarters : recipe.betas) {
-      tried.push_back({alpha, beta});
-    }
-  }
-  if (std::ranges::find(tried, ScaleExponents{}) == tried.end()) {
-    tried.insert(tried.begin(), ScaleExponents{});
-  }
-  return tried;
+  return rule_of(text.substr(0, equals), text.substr(equals + 1));
 }
 
-Scheme searched_scheme(const Recipe& recipe) {
-  return is_floating_point(recipe.scheme) ? Scheme::kMxfp4 : recipe.scheme;
+namespace {
+
+JsonValue rules_json(const std::vector<SchemeRule>& rules) {
+  JsonValue list;
+  list.kind = JsonValue::Kind::kArray;
+  for (const SchemeRule& rule : rules) {
+    JsonValue item = JsonValue::object();
+    item.set("match", JsonValue::string(rule.pattern));
+    item.set("scheme",
+             JsonValue::string(std::string(rule.scheme ? scheme_name(*rule.scheme) : kKeep)));
+    list.items.push_back(std::move(item));
+  }
+  return list;
 }
 
-void check_recipe(const Recipe& recipe) {
-  check_layout(recipe.scheme, recipe.layout);
-  check_exponents("alphas", recipe.alphas);
-  check_exponents("betas", recipe.betas);
-  if (recipe.objective == Objective::kW4A4 && searched_scheme(recipe) != Scheme::kMxfp4) {
-    fail(
-        fmt::format("objective \"w4a4\" is of activations in MXFP4; with scheme \"{}\" choose "
-                    "\"w4a16\"",
-                    scheme_name(recipe.scheme)));
-  }
-  if (recipe.scaling == Scaling::kBlockGrid && !is_mx(searched_scheme(recipe))) {
-    fail(
-        fmt::format("scaling \"block-grid\" goes by the blocks of MX schemes; with scheme \"{}\" "
-                    "choose \"awq-grid\"",
-                    scheme_name(recipe.scheme)));
-  }
-  if (recipe.compat == Compat::kSeed) {
-    check_seed(recipe);
-  }
-}
+}  // namespace
 
 std::string to_json(const Recipe& recipe) {
   const auto named = [](std::string_view name) { return JsonValue::string(std::string(name)); };
@@ -308,6 +256,7 @@ std::string to_json(const Recipe& recipe) {
   };
   JsonValue root = JsonValue::object();
   root.set("scheme", named(scheme_name(recipe.scheme)));
+  root.set("schemes", rules_json(recipe.schemes));
   root.set("layout", named(layout_name(recipe.layout)));
   root.set("scaling", named(scaling_name(recipe.scaling)));
   root.set("alphas", numbers(recipe.alphas));
@@ -364,53 +313,6 @@ FoldScales fold_scales_from_name(std::string_view name) {
 
 Compat compat_from_name(std::string_view name) {
   return value_of(kCompats, "compat", name);
-}
-
-std::uint64_t parse_size(const std::string& text) {
-  const auto refuse = [&text]() {
-    fail(
-        fmt::format("\"{}\" is no size; write a number of bytes, or one with K, M, G or T (powers "
-                    "of 1024) such as "
-                    "512M, 4G, 1.5GiB",
-                    text));
-  };
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::optional<std::uint64_t> unit = unit_bytes(std::string_view(text).substr(digits));
-  const char* const begin = text.data();
-  const char* const end = begin + digits;
-  std::uint64_t whole = 0;
-  if (!unit) {
-    refuse();
-  }
-  if (const auto [rest, failure] = std::from_chars(begin, end, whole);
-      failure == std::errc() && rest == end) {
-    if (const std::optional<std::uint64_t> bytes = checked_multiply(whole, *unit)) {
-      return *bytes;
-    }
-    refuse();
-  }
-  double value = 0;
-  const auto [rest, failure] = std::from_chars(begin, end, value, std::chars_format::fixed);
-  const double bytes = std::floor(value * static_cast<double>(*unit));
-  // 2^63: half of what fits, so that the conversion is safe whatever is added later.
-  if (failure != std::errc() || rest != end || *unit == 1 || !(bytes < 9223372036854775808.0)) {
-    refuse();
-  }
-  return static_cast<std::uint64_t>(bytes);
-}
-
-std::string format_size(std::uint64_t bytes) {
-  if (bytes < 1024) {
-    return fmt::format("{} B", bytes);
-  }
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  // 1023.95 would print as 1024.0.
-  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.1f} {}iB", value, kUnits[unit]);
 }
 
 }  // namespace quantmill

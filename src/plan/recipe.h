@@ -21,8 +21,17 @@ enum class Objective { kW4A16, kW4A4 };
 enum class FoldScales { kExact, kPow2, kOff };
 enum class Compat { kNone, kSeed };
 
+// What the tensors or modules that a shell pattern matches become.
+struct SchemeRule {
+  std::string pattern;
+  std::optional<Scheme> scheme;  // nothing: they stay unquantized
+
+  bool operator==(const SchemeRule&) const = default;
+};
+
 struct Recipe {
-  Scheme scheme = Scheme::kMxfp4;
+  Scheme scheme = Scheme::kMxfp4;   // of what no rule matches
+  std::vector<SchemeRule> schemes;  // the first that matches counts; `keep` comes before them
   Layout layout = Layout::kQuark;
   Scaling scaling = Scaling::kAwqGrid;
   std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
@@ -40,12 +49,19 @@ struct Recipe {
   std::uint64_t max_shard_bytes = 0;  // 0: the source's shards
 };
 
-// Applies the JSON text of a recipe file to `recipe`. Keys: scheme, layout, scaling, alphas, betas,
-// objective, scale_rule, fold_scales, min_tokens, keep, include, compat, architecture,
-// allow_unknown, untie, max_shard_size (number of bytes or text like "4G"). A scheme without a
-// layout takes its own default layout. Errors, kUsage: not JSON, unknown key or value (with those
-// that exist).
+// Applies the JSON text of a recipe file to `recipe`. Keys: scheme, schemes (list of {"match":
+// pattern, "scheme": name or "keep"}), layout, scaling, alphas, betas, objective, scale_rule,
+// fold_scales, min_tokens, keep, include, compat, architecture, allow_unknown, untie,
+// max_shard_size (number of bytes or text like "4G"). A scheme without a layout takes its own
+// default layout. Errors, kUsage: not JSON, unknown key or value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
+
+// "PATTERN=SCHEME", as --scheme-for has it. kUsage.
+SchemeRule parse_scheme_rule(const std::string& text);
+
+// A recipe for a scheme in a layout, as it is where nothing else is said: mxfp4 has the settings
+// that measured best on a real model (tests/quality).
+Recipe default_recipe(Scheme scheme, Layout layout);
 
 // What scaling tries, in order: alphas by betas with awq-grid, 1/2, 1/2 with balance, and quarters
 // by quarters from 0 to 1 with block-grid. 0, 0 comes
@@ -54,11 +70,12 @@ void apply_recipe_json(const std::string& json, Recipe& recipe);
 std::vector<ScaleExponents> tried_exponents(const Recipe& recipe);
 
 // What the search measures errors in: the scheme, or mxfp4 where folding is all.
-Scheme searched_scheme(const Recipe& recipe);
+Scheme searched_scheme(Scheme scheme);
 
-// What can't go together (kUsage): a layout that does not take the scheme, compat seed with
+// What can't go together (kUsage): a layout that does not take every scheme, rules where nothing is
+// quantized, compat seed with
 // anything but mxfp4 in layout quark or what it folds in layout plain, alphas or betas empty or
-// outside 0..1, objective w4a4 with a scheme that is not mxfp4, block-grid with one that is not MX,
+// outside 0..1, objective w4a4 with another scheme than mxfp4, block-grid without an MX scheme,
 // compat seed with anything it fixes (scale_rule other than floor is overridden aloud by the
 // caller, not here).
 void check_recipe(const Recipe& recipe);
@@ -78,10 +95,5 @@ Objective objective_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);
 Compat compat_from_name(std::string_view name);
-
-// "512M", "4G", "1.5GiB", "1000000" -> bytes (K, M, G, T are powers of 1024). kUsage.
-std::uint64_t parse_size(const std::string& text);
-// 1536 -> "1.5 KiB".
-std::string format_size(std::uint64_t bytes);
 
 }  // namespace quantmill

@@ -42,12 +42,9 @@ class Resolver {
     matches_.variants = matcher_.present_variants();
     result.name = file_.name;
     result.extra_exclude = all_of(file_.extra_exclude);
-    result.copied_modules = {matcher_.copied_modules().begin(), matcher_.copied_modules().end()};
     result.prefixes = file_.prefixes;
     result.prefixes.insert(result.prefixes.begin(), "");
-    if (!file_.server_layer_offset.empty()) {
-      result.server_layer_offset = layer_offset();
-    }
+    result.server_layer_offset = file_.server_layer_offset.empty() ? 0 : layer_offset();
     result.tied = find_tied();
     add_activations();
     result.tensors = std::move(matcher_.tensors());
@@ -141,6 +138,7 @@ class Resolver {
     activation.name = substitute(spec.name, binding);
     activation.statistics_optional = spec.statistics_optional;
     activation.no_fold_reason = spec.no_fold_reason;
+    activation.split_over_ranks = spec.partition == Partition::kRow;
     for (const std::string& name : spec.statistics.value_or(std::vector<std::string>())) {
       activation.recorded_as.push_back(substitute(name, binding));
     }

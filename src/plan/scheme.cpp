@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "kernels/mx.h"
 
@@ -68,10 +69,6 @@ bool goes_with(Scheme scheme, Layout layout) {
 
 std::string base_of(const std::string& name) {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
-}
-
-std::uint64_t blocks(std::uint64_t size, std::uint64_t block) {
-  return (size + block - 1) / block;
 }
 
 std::vector<StoredPart> mx_parts(
@@ -202,7 +199,7 @@ std::vector<StoredPart> stored_parts(
       return {{name, DType::kF8E4m3, {rows, cols}},
               {name + (layout == Layout::kFp8 ? "_scale_inv" : "_scale"),
                DType::kF32,
-               {blocks(rows, kFp8Block), blocks(cols, kFp8Block)},
+               {divide_up(rows, kFp8Block), divide_up(cols, kFp8Block)},
                kFp8Block}};
     case Scheme::kInt8:
       return {{name, DType::kI8, {rows, cols}}, {name + "_scale", DType::kF32, {rows, 1}}};

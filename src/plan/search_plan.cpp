@@ -155,8 +155,7 @@ bool is_whole_blocks(const ColumnMap& columns, std::uint64_t block) {
 // Why the scales of a group can't be searched; empty if they can.
 std::string reason_not_searched(const Plan& plan,
                                 const FoldGroup& group,
-                                const Statistics& statistics,
-                                const std::vector<bool>& quantized) {
+                                const Statistics& statistics) {
   if (plan.recipe.scaling == Scaling::kNone) {
     return "scaling is off";
   }
@@ -166,6 +165,7 @@ std::string reason_not_searched(const Plan& plan,
   if (!group.no_fold_reason.empty()) {
     return group.no_fold_reason;
   }
+  const bool by_blocks = plan.recipe.scaling == Scaling::kBlockGrid;
   bool recorded = false;
   bool tokens = false;
   bool reader = false;
@@ -173,14 +173,18 @@ std::string reason_not_searched(const Plan& plan,
   for (const std::size_t index : group.activations) {
     const Activation& activation = plan.architecture.activations[index];
     recorded = recorded || !activation.statistics.empty();
-    whole_blocks = whole_blocks && is_whole_blocks(activation.columns,
-                                                   columns_together(searched_scheme(plan.recipe)));
     tokens = tokens || has_tokens(statistics, activation, plan.recipe.min_tokens);
-    reader = reader || std::ranges::any_of(activation.readers,
-                                           [&](std::size_t tensor) { return quantized[tensor]; });
+    for (const std::size_t tensor : activation.readers) {
+      if (const std::optional<Scheme> scheme = plan.choices[tensor].scheme) {
+        reader = reader || !by_blocks || is_mx(searched_scheme(*scheme));
+        whole_blocks = whole_blocks && is_whole_blocks(activation.columns,
+                                                       columns_together(searched_scheme(*scheme)));
+      }
+    }
   }
   if (!reader) {
-    return "none of its readers is quantized";
+    return by_blocks ? "none of its readers is quantized to MX"
+                     : "none of its readers is quantized";
   }
   if (!whole_blocks) {
     return "its columns are not whole blocks in the readers";
@@ -194,43 +198,42 @@ std::string reason_not_searched(const Plan& plan,
 }
 
 // Every `step`-th row of the readers, put one below the other, up to the script's number of rows.
-std::uint64_t seed_row_step(const Plan& plan,
-                            const Activation& activation,
-                            const std::vector<bool>& quantized) {
+std::uint64_t seed_row_step(const Plan& plan, const Activation& activation) {
   std::uint64_t rows = 0;
   for (const std::size_t reader : activation.readers) {
-    rows += quantized[reader] ? plan.architecture.tensors[reader].out_features() : 0;
+    rows +=
+        plan.choices[reader].is_quantized() ? plan.architecture.tensors[reader].out_features() : 0;
   }
   return std::max<std::uint64_t>(1, rows > kSeedRows ? rows / kSeedRows : 1);
 }
 
-void cut_group_tasks(std::size_t group,
-                     const Statistics& statistics,
-                     const std::vector<bool>& quantized,
-                     Plan& plan) {
+void cut_group_tasks(std::size_t group, const Statistics& statistics, Plan& plan) {
   for (const std::size_t index : plan.architecture.fold_groups[group].activations) {
     const Activation& activation = plan.architecture.activations[index];
     if (!has_tokens(statistics, activation, plan.recipe.min_tokens)) {
       continue;
     }
     const bool seed = plan.recipe.compat == Compat::kSeed;
-    const std::uint64_t step = seed ? seed_row_step(plan, activation, quantized) : 1;
+    const std::uint64_t step = seed ? seed_row_step(plan, activation) : 1;
     const std::uint64_t limit = seed && step > 1 ? step * kSeedRows : UINT64_MAX;
     std::uint64_t offset = 0;  // of this reader's first row, when all are put one below the other
     for (const std::size_t reader : activation.readers) {
-      if (!quantized[reader]) {
+      const std::optional<Scheme> scheme = plan.choices[reader].scheme;
+      if (!scheme) {
         continue;
       }
       const ModelTensor& tensor = plan.architecture.tensors[reader];
       const std::uint64_t rows = tensor.out_features();
       const std::uint64_t cols = tensor.in_features();
       if (plan.recipe.scaling == Scaling::kBlockGrid) {
-        const std::uint64_t apart = std::max<std::uint64_t>(1, rows / kBlockGridRows);
-        plan.search_tasks.push_back(
-            {group, index, reader, 0, rows, apart, (rows + apart - 1) / apart * cols});
+        if (is_mx(searched_scheme(*scheme))) {
+          const std::uint64_t apart = std::max<std::uint64_t>(1, rows / kBlockGridRows);
+          plan.search_tasks.push_back(
+              {group, index, reader, 0, rows, apart, (rows + apart - 1) / apart * cols});
+        }
         continue;
       }
-      const std::uint64_t together = rows_together(searched_scheme(plan.recipe));
+      const std::uint64_t together = rows_together(searched_scheme(*scheme));
       const std::uint64_t piece =
           std::max(together, kTaskElements / cols / together * together) * step;
       const std::uint64_t last = std::min(rows, limit > offset ? limit - offset : 0);
@@ -259,7 +262,7 @@ void match_statistics(const Statistics& statistics, ResolvedArchitecture& archit
   }
 }
 
-void decide_groups(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan) {
+void decide_groups(const Statistics& statistics, Plan& plan) {
   const bool scaling =
       plan.recipe.scaling != Scaling::kNone && plan.recipe.fold_scales != FoldScales::kOff;
   if (scaling) {
@@ -276,7 +279,7 @@ void decide_groups(const Statistics& statistics, const std::vector<bool>& quanti
   for (std::size_t group = 0; group < plan.architecture.fold_groups.size(); ++group) {
     const FoldGroup& fold_group = plan.architecture.fold_groups[group];
     GroupPlan& decided = plan.groups[group];
-    decided.reason = reason_not_searched(plan, fold_group, statistics, quantized);
+    decided.reason = reason_not_searched(plan, fold_group, statistics);
     decided.searched = decided.reason.empty();
     decided.tokens = tokens_of(plan.architecture, fold_group, statistics);
     if (!decided.searched && scaling) {
@@ -296,12 +299,10 @@ void decide_groups(const Statistics& statistics, const std::vector<bool>& quanti
   }
 }
 
-void cut_search_tasks(const Statistics& statistics,
-                      const std::vector<bool>& quantized,
-                      Plan& plan) {
+void cut_search_tasks(const Statistics& statistics, Plan& plan) {
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
     if (plan.groups[group].searched) {
-      cut_group_tasks(group, statistics, quantized, plan);
+      cut_group_tasks(group, statistics, plan);
     }
   }
 }

@@ -10,11 +10,11 @@
 namespace quantmill {
 
 // Which fold groups are searched, and why the others stay unscaled: fills plan.groups and notices.
-// quantized[i]: tensor i is what the search serves.
+// The search serves what plan.choices quantizes.
 // Errors: kUsage: scaling without statistics; kInput as make_plan says.
-void decide_groups(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan);
+void decide_groups(const Statistics& statistics, Plan& plan);
 
-// Fills plan.search_tasks; plan.groups and the shapes in plan.tensors are set.
-void cut_search_tasks(const Statistics& statistics, const std::vector<bool>& quantized, Plan& plan);
+// Fills plan.search_tasks; plan.choices, plan.groups and the shapes in plan.tensors are set.
+void cut_search_tasks(const Statistics& statistics, Plan& plan);
 
 }  // namespace quantmill

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,24 +15,30 @@
 namespace quantmill {
 namespace {
 
-bool is_kept(const ModelTensor& tensor, const std::vector<std::string>& patterns) {
-  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-    return matches_pattern(pattern, tensor.name) || matches_pattern(pattern, tensor.module);
-  });
+bool matches(const ModelTensor& tensor, const std::string& pattern) {
+  return matches_pattern(pattern, tensor.name) || matches_pattern(pattern, tensor.module);
+}
+
+void check_matches(const ResolvedArchitecture& architecture,
+                   std::string_view option,
+                   const std::string& pattern) {
+  if (std::ranges::none_of(architecture.tensors,
+                           [&](const ModelTensor& tensor) { return matches(tensor, pattern); })) {
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("{} {} matches no tensor and no module of the checkpoint; patterns are matched "
+                    "against whole names, e.g. '*.down_proj' or 'layers.0.*'",
+                    option,
+                    pattern));
+  }
 }
 
 void check_recipe_names(const ResolvedArchitecture& architecture, const Recipe& recipe) {
   for (const std::string& pattern : recipe.keep) {
-    if (std::ranges::none_of(architecture.tensors, [&](const ModelTensor& tensor) {
-          return is_kept(tensor, {pattern});
-        })) {
-      throw Error(
-          ErrorCode::kUsage,
-          fmt::format(
-              "--keep {} matches no tensor and no module of the checkpoint; patterns are matched "
-              "against whole names, e.g. '*.down_proj' or 'layers.0.*'",
-              pattern));
-    }
+    check_matches(architecture, "--keep", pattern);
+  }
+  for (const SchemeRule& rule : recipe.schemes) {
+    check_matches(architecture, "--scheme-for", rule.pattern);
   }
   std::set<std::string> parts;
   for (const ModelTensor& tensor : architecture.tensors) {
@@ -50,57 +57,80 @@ void check_recipe_names(const ResolvedArchitecture& architecture, const Recipe& 
   }
 }
 
+SchemeChoice choose(const ModelTensor& tensor, const Recipe& recipe) {
+  const bool is_wanted =
+      tensor.part.empty() || std::ranges::find(recipe.include, tensor.part) != recipe.include.end();
+  if (!tensor.quantizable || !is_wanted) {
+    return {};
+  }
+  for (const std::string& pattern : recipe.keep) {
+    if (matches(tensor, pattern)) {
+      return {std::nullopt, pattern};
+    }
+  }
+  for (const SchemeRule& rule : recipe.schemes) {
+    if (matches(tensor, rule.pattern)) {
+      return {rule.scheme, rule.pattern};
+    }
+  }
+  return {recipe.scheme, ""};
+}
+
+std::string_view name_of(const SchemeChoice& choice) {
+  return choice.scheme ? scheme_name(*choice.scheme) : "unquantized";
+}
+
 // Two tensors that must be treated alike, and are not.
-[[noreturn]] void refuse_mixture(const ResolvedArchitecture& architecture,
-                                 const std::vector<bool>& quantized,
-                                 std::size_t a,
-                                 std::size_t b,
-                                 const std::string& reason) {
+void check_alike(const ResolvedArchitecture& architecture,
+                 const std::vector<SchemeChoice>& choices,
+                 std::size_t a,
+                 std::size_t b,
+                 const std::string& reason) {
+  if (choices[a].scheme == choices[b].scheme) {
+    return;
+  }
   throw Error(ErrorCode::kUsage,
-              fmt::format("--keep leaves {} unquantized but not {}: {}; keep all of its parts or "
-                          "none",
-                          architecture.tensors[quantized[a] ? b : a].name,
-                          architecture.tensors[quantized[a] ? a : b].name,
+              fmt::format("{} would be {} and {} {}, but {}; choose patterns of --keep and "
+                          "--scheme-for that match both or neither",
+                          architecture.tensors[a].name,
+                          name_of(choices[a]),
+                          architecture.tensors[b].name,
+                          name_of(choices[b]),
                           reason));
 }
 
 }  // namespace
 
-std::vector<bool> choose_quantized(const ResolvedArchitecture& architecture, const Recipe& recipe) {
+std::vector<SchemeChoice> choose_schemes(const ResolvedArchitecture& architecture,
+                                         const Recipe& recipe) {
   check_recipe_names(architecture, recipe);
-  std::vector<bool> quantized;
+  std::vector<SchemeChoice> choices;
   std::map<std::string, std::size_t> first_of_group;
   for (std::size_t index = 0; index < architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = architecture.tensors[index];
-    const bool is_wanted = tensor.part.empty() ||
-                           std::ranges::find(recipe.include, tensor.part) != recipe.include.end();
-    quantized.push_back(tensor.quantizable && is_wanted && !is_kept(tensor, recipe.keep));
+    choices.push_back(choose(tensor, recipe));
     if (!tensor.quantizable) {
       continue;
     }
-    if (tensor.slice.value_or(0) > 0 && quantized[index - 1] != quantized[index]) {
-      refuse_mixture(
-          architecture, quantized, index - 1, index, "both are slices of one stored tensor");
+    if (tensor.slice.value_or(0) > 0) {
+      check_alike(architecture, choices, index - 1, index, "both are slices of one stored tensor");
     }
     if (tensor.fused_group.empty()) {
       continue;
     }
     const auto [first, is_new] = first_of_group.try_emplace(tensor.fused_group, index);
-    if (!is_new && quantized[first->second] != quantized[index]) {
-      refuse_mixture(
-          architecture,
-          quantized,
-          first->second,
-          index,
-          fmt::format("servers fuse both into {}, which has one format", tensor.fused_group));
-    }
+    check_alike(architecture,
+                choices,
+                first->second,
+                index,
+                fmt::format("servers fuse both into {}, which has one format", tensor.fused_group));
   }
-  if (std::ranges::none_of(quantized, [](bool chosen) { return chosen; })) {
+  if (std::ranges::none_of(choices, &SchemeChoice::is_quantized)) {
     throw Error(
         ErrorCode::kUsage,
         "nothing is left to quantize: every tensor that could be is kept; use fewer --keep");
   }
-  return quantized;
+  return choices;
 }
 
 }  // namespace quantmill

@@ -1,7 +1,9 @@
 #pragma once
 
-// Which tensors are quantized. Private to the plan module.
+// Which tensors are quantized, and to what.
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "plan/architecture.h"
@@ -9,9 +11,19 @@
 
 namespace quantmill {
 
-// One flag per tensor of the architecture. Errors, kUsage: a pattern of --keep that matches
-// nothing, a part of --include that the model lacks, tensors that are one module in servers or one
-// stored tensor and would be mixed (names the pair), nothing left to quantize.
-std::vector<bool> choose_quantized(const ResolvedArchitecture& architecture, const Recipe& recipe);
+// What becomes of one tensor of an architecture.
+struct SchemeChoice {
+  std::optional<Scheme> scheme;  // nothing: it is not quantized
+  std::string pattern;           // of the recipe, that said so; empty: none did
+
+  [[nodiscard]] bool is_quantized() const { return scheme.has_value(); }
+};
+
+// One for each tensor of the architecture. Where the recipe folds only, "quantized" is what would
+// be. Errors, kUsage: a pattern that matches nothing, a part of --include that the model lacks,
+// tensors that are one module in servers or one stored tensor and would differ (names the pair),
+// nothing left to quantize.
+std::vector<SchemeChoice> choose_schemes(const ResolvedArchitecture& architecture,
+                                         const Recipe& recipe);
 
 }  // namespace quantmill

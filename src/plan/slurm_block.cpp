@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
+#include "base/checked.h"
+
 namespace quantmill {
 namespace {
 
@@ -13,10 +16,6 @@ constexpr std::uint64_t kCoresPerNode = 16;
 constexpr std::uint64_t kBesideMemoryMib = 512;
 constexpr std::uint64_t kStartMinutes = 10;
 constexpr std::uint64_t kRoundMinutes = 5;
-
-std::uint64_t divide_up(std::uint64_t value, std::uint64_t by) {
-  return value / by + (value % by != 0 ? 1 : 0);
-}
 
 // As sbatch takes it: HH:MM:SS, with days before it if there are any.
 std::string format_limit(std::uint64_t minutes) {

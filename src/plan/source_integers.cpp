@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "plan/architecture_file.h"
 
 namespace quantmill {
 namespace {
@@ -12,10 +13,6 @@ using Shape = std::vector<std::uint64_t>;
 
 [[noreturn]] void fail(const SourceWeight& weight, const std::string& what) {
   throw Error(ErrorCode::kInput, fmt::format("tensor {}: {}", weight.entry.name, what));
-}
-
-std::string describe(const TensorEntry& entry) {
-  return fmt::format("{} [{}]", dtype_name(entry.dtype), fmt::join(entry.shape, ", "));
 }
 
 void check_zero_points(const std::vector<SourceTensor>& stored,
@@ -76,12 +73,13 @@ void choose_packing(const QuantizationSettings& settings, SourceWeight& weight) 
     }
     weight.packing = {known_bits(weight, settings.bits.value_or(4), false), NibbleOrder::kAwq};
   } else if (settings.method == "quark") {
-    if (settings.integer.empty()) {
+    const std::string& integer = settings.codes_of(module_of(weight.entry.name)).integer;
+    if (integer.empty()) {
       fail(weight, "packed integers, but config.json does not say whether they are int4 or uint4");
     }
     weight.packing.order =
         settings.pack_method == "order" ? NibbleOrder::kSequential : NibbleOrder::kAwq;
-    weight.packing.code = settings.integer == "uint4" ? IntCode::kOffset : IntCode::kTwosComplement;
+    weight.packing.code = integer == "uint4" ? IntCode::kOffset : IntCode::kTwosComplement;
   } else {
     fail(
         weight,
@@ -91,6 +89,10 @@ void choose_packing(const QuantizationSettings& settings, SourceWeight& weight) 
 }
 
 }  // namespace
+
+std::string describe(const TensorEntry& entry) {
+  return fmt::format("{} [{}]", dtype_name(entry.dtype), fmt::join(entry.shape, ", "));
+}
 
 void fail_scales(const std::vector<SourceTensor>& stored, const SourceWeight& weight) {
   const TensorEntry& scales = stored[*weight.scales].entry;
@@ -104,7 +106,8 @@ void fail_scales(const std::vector<SourceTensor>& stored, const SourceWeight& we
 void describe_packed_integers(const std::vector<SourceTensor>& stored,
                               const QuantizationSettings& settings,
                               SourceWeight& weight) {
-  const std::uint32_t bits = known_bits(weight, settings.num_bits.value_or(0), true);
+  const CodeSettings& codes = settings.codes_of(module_of(weight.entry.name));
+  const std::uint32_t bits = known_bits(weight, codes.num_bits.value_or(0), true);
   const Shape& scales = stored[*weight.scales].entry.shape;
   Shape shape = weight.entry.shape;
   const std::uint64_t rows = shape[shape.size() - 2];

@@ -14,6 +14,9 @@
 
 namespace quantmill {
 
+// "F32 [2, 3]".
+std::string describe(const TensorEntry& entry);
+
 // Codes and scales that do not fit together.
 [[noreturn]] void fail_scales(const std::vector<SourceTensor>& stored, const SourceWeight& weight);
 

@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
+#include "plan/architecture_file.h"
 #include "plan/quantization_settings.h"
 #include "plan/source_integers.h"
 
@@ -31,14 +33,6 @@ constexpr std::array<std::string_view, 6> kRuntimeSuffixes = {".input_scale",
 
 [[noreturn]] void fail(const std::string& message) {
   throw Error(ErrorCode::kInput, message);
-}
-
-std::string describe(const TensorEntry& entry) {
-  return fmt::format("{} [{}]", dtype_name(entry.dtype), fmt::join(entry.shape, ", "));
-}
-
-std::uint64_t blocks(std::uint64_t size, std::uint64_t block) {
-  return (size + block - 1) / block;
 }
 
 // The leading dimensions, with other last ones.
@@ -236,11 +230,16 @@ class WeightFinder {
     }
   }
 
+  const CodeSettings& codes_of(const SourceWeight& weight) const {
+    return settings_.codes_of(module_of(weight.entry.name));
+  }
+
   ElementFormat six_bit_element(const SourceWeight& weight) const {
-    if (settings_.element == "fp6_e2m3") {
+    const std::string& element = codes_of(weight).element;
+    if (element == "fp6_e2m3") {
       return ElementFormat::kE2m3;
     }
-    if (settings_.element == "fp6_e3m2") {
+    if (element == "fp6_e3m2") {
       return ElementFormat::kE3m2;
     }
     fail(
@@ -290,12 +289,14 @@ class WeightFinder {
       return;
     }
     weight.encoding = is_float ? Encoding::kFp8 : Encoding::kInt8;
-    const std::uint64_t block_rows = settings_.block_size[0];
-    const std::uint64_t block_cols = settings_.block_size[1];
+    const std::vector<std::uint64_t>& block = codes_of(weight).block_size;
+    const std::uint64_t block_rows = block[0];
+    const std::uint64_t block_cols = block[1];
     const std::vector<std::uint64_t> leading(codes.begin(), codes.end() - 2);
     std::vector<std::uint64_t> per_row = leading;
     per_row.push_back(rows);
-    if (scales.shape == with_last(codes, blocks(rows, block_rows), blocks(cols, block_cols))) {
+    if (scales.shape ==
+        with_last(codes, divide_up(rows, block_rows), divide_up(cols, block_cols))) {
       weight.block_rows = block_rows;
       weight.block_cols = block_cols;
     } else if (scales.shape == per_row || scales.shape == with_last(codes, rows, 1)) {

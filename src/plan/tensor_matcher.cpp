@@ -268,12 +268,12 @@ void TensorMatcher::check_shape(const Match& match, const TensorEntry& entry) co
 }
 
 void TensorMatcher::describe_all() {
-  const std::vector<std::string> patterns = copied_patterns();
+  const CopiedParts copied = copied_parts();
   for (std::size_t stored = 0; stored < stored_.size(); ++stored) {
     const std::string& name = stored_[stored].entry.name;
     if (matches_[stored].spec == nullptr) {
-      (is_copied(patterns, stored_[stored].entry) ? copied_ : unknown_).push_back(name);
-      tensors_.push_back(describe({nullptr, {}}, stored));
+      ModelTensor& tensor = tensors_.emplace_back(describe({nullptr, {}}, stored));
+      (copied.describe(tensor) ? copied_ : unknown_).push_back(name);
       continue;
     }
     const Match& match = matches_[stored];
@@ -301,6 +301,7 @@ ModelTensor TensorMatcher::describe(const Match& match, std::size_t stored) cons
   tensor.role = spec.role;
   tensor.transposed = spec.transposed;
   tensor.quantizable = spec.quantizable;
+  tensor.replicated = spec.replicated;
   tensor.part = spec.part;
   tensor.fused_group = substitute(spec.fused_group, match.binding);
   tensor.exclude_all = spec.exclude_all;
@@ -348,32 +349,22 @@ RowRange TensorMatcher::range_of(const RangeSpec& spec, const Binding& binding) 
                         [&](const std::string& expression) { return number(expression, binding); });
 }
 
-// Without prefixes.
-std::vector<std::string> TensorMatcher::copied_patterns() {
-  std::vector<std::string> patterns;
-  for (const std::string& pattern : file_.copied) {
+std::vector<std::string> TensorMatcher::filled(const std::vector<std::string>& patterns) {
+  std::vector<std::string> names;
+  for (const std::string& pattern : patterns) {
     for_each_binding(placeholders(pattern), {}, [&](const Binding& binding) {
-      patterns.push_back(substitute(pattern, binding));
+      names.push_back(substitute(pattern, binding));
     });
   }
-  return patterns;
+  return names;
 }
 
-bool TensorMatcher::is_copied(const std::vector<std::string>& patterns, const TensorEntry& entry) {
-  const auto takes = [&](const std::string& pattern) {
-    return matches_pattern(pattern, entry.name) ||
-           std::ranges::any_of(file_.prefixes, [&](const std::string& prefix) {
-             return matches_pattern(prefix + pattern, entry.name);
-           });
-  };
-  const auto found = std::ranges::find_if(patterns, takes);
-  if (found == patterns.end()) {
-    return false;
+CopiedParts TensorMatcher::copied_parts() {
+  std::vector<PartLinears> linears;
+  for (const PartSpec& part : file_.parts) {
+    linears.push_back({part.name, filled(part.linears)});
   }
-  if (entry.shape.size() > 1) {
-    copied_modules_.insert(*found);
-  }
-  return true;
+  return {filled(file_.copied), std::move(linears), file_.prefixes};
 }
 
 }  // namespace quantmill

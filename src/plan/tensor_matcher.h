@@ -15,6 +15,7 @@
 #include "checkpoint/reader.h"
 #include "plan/architecture.h"
 #include "plan/architecture_file.h"
+#include "plan/copied_parts.h"
 #include "plan/parameters.h"
 #include "plan/placeholders.h"
 
@@ -37,9 +38,6 @@ class TensorMatcher {
 
   // Names, in the checkpoint's order.
   [[nodiscard]] const std::vector<std::string>& copied() const { return copied_; }
-
-  // The patterns, without prefixes, that took a tensor of two or more dimensions.
-  [[nodiscard]] const std::set<std::string>& copied_modules() const { return copied_modules_; }
 
   [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
 
@@ -79,8 +77,9 @@ class TensorMatcher {
   void check_shape(const Match& match, const TensorEntry& entry) const;
   void add_slices(const Match& match, std::size_t stored, const ModelTensor& whole);
   [[nodiscard]] RowRange range_of(const RangeSpec& spec, const Binding& binding) const;
-  [[nodiscard]] std::vector<std::string> copied_patterns();
-  bool is_copied(const std::vector<std::string>& patterns, const TensorEntry& entry);
+  // Without placeholders.
+  [[nodiscard]] std::vector<std::string> filled(const std::vector<std::string>& patterns);
+  [[nodiscard]] CopiedParts copied_parts();
 
   const ArchitectureFile& file_;
   const Parameters& parameters_;
@@ -100,7 +99,6 @@ class TensorMatcher {
   std::unordered_map<std::string, std::size_t> by_name_;  // name in the architecture
   std::vector<EntryMatches> entries_;
   std::vector<std::string> copied_;
-  std::set<std::string> copied_modules_;
   std::vector<std::string> unknown_;
   std::uint64_t num_names_ = 0;
   mutable int condition_depth_ = 0;

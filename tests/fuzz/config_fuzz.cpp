@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<SourceTensor> no_tensors;
   const std::string config(fuzz::as_text(data, size));
   fuzz::only_input_errors([&] {
-    const std::string written = output_config(config, Recipe(), {"re:.*fc$"});
-    fuzz::require(output_config(written, Recipe(), {"re:.*fc$"}) == written,
+    const std::string written = output_config(config, Recipe(), {{}}, {"re:.*fc$"});
+    fuzz::require(output_config(written, Recipe(), {{}}, {"re:.*fc$"}) == written,
                   "a written config.json reads back");
   });
   fuzz::only_input_errors([&] { find_architecture(config); });

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/byte_size.h"
 #include "fuzz.h"
 
 namespace quantmill {

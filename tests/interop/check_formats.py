@@ -30,7 +30,7 @@ NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors") for scheme i
 # compute the same; else activations are rounded as the section says, with the error that the weights' rounding has.
 # Measured once: 0.39 and 0.40, 0.10, 0.19, 0.09, 0.03, and 0.004 for experts that are decoded to BF16.
 LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
-          "int4-g128": 0.01, "int4-g32": 0.01}
+          "int4-g128": 0.01, "int4-g32": 0.01, "mxfp4+fp8-channel": 0.6, "int4-g128+fp8-channel": 0.15}
 
 
 def compare(reader, folder, stored, wanted, rounds):

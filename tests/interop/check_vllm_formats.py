@@ -21,7 +21,8 @@ TOLERANCE = 2**-7
 # Mean difference of log-probabilities from those of the decoded weights in float32. Measured once: 0.37, 0.09, 0.13,
 # 0.08, 0.09 where activations are quantized, and 0.01 where only BF16 rounds.
 LOG_PROBABILITIES = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "fp8-channel": 0.2, "fp8-block": 0.05,
-                     "int8": 0.2, "int4-g128": 0.05, "int4-g32": 0.05}
+                     "int8": 0.2, "int4-g128": 0.05, "int4-g32": 0.05, "mxfp4+fp8-channel": 0.6,
+                     "int4-g128+fp8-channel": 0.2}
 # One of each layout, to see that faults are seen.
 WITH_FAULTS = (("fp8-channel", "compressed-tensors"), ("fp8-channel", "quark"), ("fp8-block", "fp8"))
 

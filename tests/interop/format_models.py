@@ -39,7 +39,8 @@ MODELS = {
 TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("mxfp6-e2m3", "quark"), ("mxfp6-e3m2", "quark"),
            ("fp8-channel", "compressed-tensors"), ("fp8-channel", "quark"), ("fp8-block", "fp8"),
            ("fp8-block", "compressed-tensors"), ("int8", "compressed-tensors"), ("int4-g128", "compressed-tensors"),
-           ("int4-g32", "compressed-tensors"))
+           ("int4-g32", "compressed-tensors"), ("mxfp4+fp8-channel", "quark"),
+           ("int4-g128+fp8-channel", "compressed-tensors"))  # what follows the plus is attention's
 # Linears that stay BF16, among them some that servers fuse, so that the lists of such have to be right.
 KEPT = ("*layers.1.self_attn.[qkv]_proj", "*layers.1.mlp.down_proj")
 ELEMENTS = {"mxfp6-e2m3": (2, 3, 1), "mxfp6-e3m2": (3, 2, 3)}  # bits of exponent and mantissa, and bias
@@ -66,7 +67,9 @@ def write_model(name):
 def write_target(source, scheme, layout):
     out = WORK / f"{source.name}.{scheme}.{layout}"
     kept = [option for pattern in KEPT for option in ("--keep", pattern)]
-    quantmill("convert", source, out, "--scheme", scheme, "--layout", layout, *kept)
+    first, _, attention = scheme.partition("+")
+    rules = ("--scheme-for", f"*.self_attn.*={attention}") if attention else ()
+    quantmill("convert", source, out, "--scheme", first, "--layout", layout, *rules, *kept)
     return out
 
 

@@ -32,7 +32,9 @@ def is_linear(module, parts):
 
 def decompress(module, parts, config):
     """The module's weight by the compressor of the group that the section puts it in; None if it is in none."""
-    group = config.config_groups["group_0"]
+    groups = config.config_groups.values()
+    named = (group for group in groups if any(match_name(module, target) for target in group.targets))
+    group = next(named, next(group for group in groups if "Linear" in group.targets))
     is_ignored = any(match_name(module, name) for name in config.ignore)
     if not is_linear(module, parts) or is_ignored:
         if "weight_scale" in parts:

@@ -36,7 +36,7 @@ class Plan(JobTest):
         self.assertRegex(text, r"qkv +96 channels  hidden_norm\.weight and 2 more -> layers\.0\.self_attn\.k_proj\.weight")
         self.assertRegex(text, r"layers\.0\.down .*not scaled: none of its readers is quantized")
         self.assertRegex(text, r"fc\.weight +BF16  \[96, 288\] -> mxfp4 \(quantize\)")
-        self.assertRegex(text, r"layers\.0\.mlp\.down_proj\.weight +BF16 .* -> BF16 \(copy\)")
+        self.assertRegex(text, r"layers\.0\.mlp\.down_proj\.weight +BF16 .* -> BF16 \(copy, by \*\.down_proj\)")
 
     def test_it_suggests_a_slurm_job(self):
         options = ["--stats", CALIB, "--memory", "1G", "--threads", "3", "--assume-rate", "10"]

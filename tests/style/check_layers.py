@@ -18,6 +18,7 @@ THIRD_PARTY = {
     r"(hdf5|H5\w+)\.h": r"src/stats/h5(_\w+)?\.(h|cpp)",
     r"zip\.h": r"src/stats/[^/]+\.cpp",
     r"xxhash\.h": r"src/base/hash\.cpp",
+    r"pcre2\.h": r"src/base/regular_expression\.cpp",
     r"spdlog/.*": r"src/base/log\.cpp",
     r"nlohmann/.*": r"(src/(checkpoint|plan|pipeline)|jobs)/[^/]+\.cpp",
     r"CLI/.*": r"jobs/[^/]+",

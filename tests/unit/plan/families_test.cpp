@@ -16,6 +16,7 @@
 #include "checkpoint/reader.h"
 #include "plan/architecture.h"
 #include "plan/quark_config.h"
+#include "plan/selection.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
@@ -124,7 +125,8 @@ void expect_quantizable_linears_are_readers(const ResolvedArchitecture& resolved
     }
   }
   for (std::size_t i = 0; i < resolved.tensors.size(); ++i) {
-    EXPECT_TRUE(is_read[i] || !resolved.tensors[i].quantizable) << resolved.tensors[i].name;
+    const ModelTensor& tensor = resolved.tensors[i];
+    EXPECT_TRUE(is_read[i] || !tensor.quantizable || !tensor.part.empty()) << tensor.name;
   }
 }
 
@@ -163,15 +165,30 @@ TEST_P(SmallFamilies, AnUnknownAMissingAndAMisshapenTensorAreNamed) {
   EXPECT_THAT(refusal(tensors), HasSubstr("norm.weight is missing"));
 }
 
-// Quantizing every linear that may be.
-std::vector<std::string> exclude_list_of(const std::string& name) {
+// Quantizing every linear that may be, of these parts too.
+std::vector<std::string> exclude_list_of(const std::string& name,
+                                         const std::vector<std::string>& parts = {}) {
   const Model model = read_model(name);
   const ResolvedArchitecture resolved = resolve(model, model.tensors);
+  Recipe recipe;
+  recipe.include = parts;
   std::vector<bool> quantized;
-  for (const ModelTensor& tensor : resolved.tensors) {
-    quantized.push_back(tensor.quantizable);
+  for (const SchemeChoice& choice : choose_schemes(resolved, recipe)) {
+    quantized.push_back(choice.is_quantized());
   }
   return exclude_list(resolved, quantized);
+}
+
+// The linears of a release that are quantized on request only, without what all names begin with.
+std::vector<std::string> linears_of_part(const std::string& name) {
+  const Model model = read_model(name);
+  std::vector<std::string> names;
+  for (const ModelTensor& tensor : resolve(model, model.tensors).tensors) {
+    if (tensor.part == "mtp") {
+      names.push_back(tensor.module.substr(std::string("model.layers.").size()));
+    }
+  }
+  return names;
 }
 
 TEST(ReleasedFamilies, CopiedPartsAreExcludedAsReadersSpellThem) {
@@ -184,6 +201,33 @@ TEST(ReleasedFamilies, CopiedPartsAreExcludedAsReadersSpellThem) {
   EXPECT_THAT(exclude_list_of("deepseek_v3"),
               IsSupersetOf({"*layers.61.*", "re:.*layers\\.61\\..*", "model.layers.3.mlp.gate"}));
   EXPECT_THAT(exclude_list_of("phi_4"), ElementsAre("lm_head", "re:.*lm_head$"));
+}
+
+TEST(ReleasedFamilies, MultiTokenPredictionHasLinearsThatAreQuantizedOnRequest) {
+  const std::vector<std::string> deepseek = linears_of_part("deepseek_v3");
+  EXPECT_EQ(deepseek.size(), 5 + 256 * 3 + 3);  // attention, experts, the shared expert
+  EXPECT_THAT(deepseek,
+              IsSupersetOf({"61.self_attn.q_a_proj",
+                            "61.self_attn.q_b_proj",
+                            "61.self_attn.kv_a_proj_with_mqa",
+                            "61.self_attn.kv_b_proj",
+                            "61.self_attn.o_proj",
+                            "61.mlp.experts.255.up_proj",
+                            "61.mlp.shared_experts.down_proj"}));
+  EXPECT_EQ(linears_of_part("glm_4_5_air").size(), 4 + 128 * 3 + 3);
+  EXPECT_EQ(linears_of_part("deepseek_v3_2").size(), 5 + 256 * 3 + 3);  // and no indexer's
+  EXPECT_TRUE(linears_of_part("llama_3_1_8b").empty());
+}
+
+TEST(ReleasedFamilies, WhatStaysOfAQuantizedPartIsExcludedByName) {
+  std::vector<std::string> entries = exclude_list_of("glm_4_5_air", {"mtp"});
+  std::erase_if(entries,
+                [](const std::string& entry) { return entry.find("46") == std::string::npos; });
+  EXPECT_THAT(entries,
+              ElementsAre("model.layers.46.eh_proj",
+                          "model.layers.46.embed_tokens",
+                          "model.layers.46.mlp.gate",
+                          "model.layers.46.shared_head.head"));
 }
 
 constexpr auto kName = [](const auto& model) { return model.param; };

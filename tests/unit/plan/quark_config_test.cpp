@@ -217,12 +217,12 @@ TEST(ExcludeList, RefusesSomeLayersIfTheOffsetIsUnknown) {
 TEST(OutputConfig, SeedModeGivesTheScriptsBytes) {
   Recipe recipe;
   recipe.compat = Compat::kSeed;
-  EXPECT_EQ(output_config(tiny_config(), recipe, {"ignored"}),
+  EXPECT_EQ(output_config(tiny_config(), recipe, {{recipe.scheme, {}}}, {"ignored"}),
             test::read_text(test::golden("seed/as-written/config.json")));
 }
 
 TEST(OutputConfig, WritesTheSectionOfAmdQuarkKeyByKey) {
-  const std::string written = output_config(tiny_config(), Recipe(), {"lm_head"});
+  const std::string written = output_config(tiny_config(), Recipe(), {{}}, {"lm_head"});
   const std::string expected = test::read_text(test::golden("configs/quark.mxfp4.config.json"));
   json ours = json::parse(written)["quantization_config"];
   json theirs = json::parse(expected)["quantization_config"];
@@ -237,13 +237,13 @@ TEST(OutputConfig, WritesTheSectionInAmdQuarksOrder) {
     const std::size_t begin = text.find("\"quantization_config\"");
     return text.substr(begin, text.find("\"version\"", begin) - begin);
   };
-  EXPECT_EQ(section(output_config(tiny_config(), Recipe(), {"lm_head"})),
+  EXPECT_EQ(section(output_config(tiny_config(), Recipe(), {{}}, {"lm_head"})),
             section(test::read_text(test::golden("configs/quark.mxfp4.config.json"))));
 }
 
 TEST(OutputConfig, KeepsTheSourceByteForByteBeforeTheSection) {
   const std::string source = tiny_config();
-  const std::string written = output_config(source, Recipe(), {});
+  const std::string written = output_config(source, Recipe(), {{}}, {});
   const std::string kept = source.substr(0, source.rfind("\n}"));
   EXPECT_THAT(written, testing::StartsWith(kept + ",\n  \"quantization_config\": {\n"));
   EXPECT_THAT(written, testing::EndsWith("\"\n  }\n}\n"));
@@ -251,7 +251,7 @@ TEST(OutputConfig, KeepsTheSourceByteForByteBeforeTheSection) {
 
 TEST(OutputConfig, ReplacesASectionWhereItStands) {
   const std::string written = output_config(
-      R"({"a": 1, "quantization_config": {"quant_method": "fp8"}, "b": 2})", Recipe(), {});
+      R"({"a": 1, "quantization_config": {"quant_method": "fp8"}, "b": 2})", Recipe(), {{}}, {});
   EXPECT_THAT(written, Not(HasSubstr("fp8\"")));
   EXPECT_LT(written.find("\"quantization_config\""), written.find("\"b\""));
   EXPECT_EQ(json::parse(written)["quantization_config"]["quant_method"], "quark");
@@ -260,8 +260,8 @@ TEST(OutputConfig, ReplacesASectionWhereItStands) {
 TEST(OutputConfig, StatesTheScaleRuleOfTheWeights) {
   Recipe recipe;
   recipe.scale_rule = ScaleRule::kFloor;
-  const json global =
-      json::parse(output_config("{}", recipe, {}))["quantization_config"]["global_quant_config"];
+  const json global = json::parse(output_config(
+      "{}", recipe, {{recipe.scheme, {}}}, {}))["quantization_config"]["global_quant_config"];
   EXPECT_EQ(global["weight"]["scale_calculation_mode"], "floor");
   EXPECT_EQ(global["input_tensors"]["scale_calculation_mode"], "even");
 }
@@ -271,14 +271,14 @@ TEST(OutputConfig, KeepsTheSpellingOfNumbers) {
       "{\n  \"a\": 1e-06,\n  \"b\": 10000000.0,\n  \"c\": 1E+5,\n  \"d\": 0.10,\n"
       "  \"e\": 123456789012345678901234567890,\n  \"f\": -7,\n  \"g\": 18446744073709551615,\n  "
       "\"h\": 1.0";
-  const std::string written = output_config(numbers + "\n}", Recipe(), {});
+  const std::string written = output_config(numbers + "\n}", Recipe(), {{}}, {});
   EXPECT_EQ(written.substr(0, numbers.size()), numbers);
 }
 
 TEST(OutputConfig, WritesTextAsPythonDoes) {
   // json.dumps({"é\n\"\\/\x7f😀": []}, indent=2) of Python 3.11.
   const std::string source = "{\"\xC3\xA9\\n\\\"\\\\\\/\x7F\xF0\x9F\x98\x80\": []}";
-  EXPECT_THAT(output_config(source, Recipe(), {}),
+  EXPECT_THAT(output_config(source, Recipe(), {{}}, {}),
               testing::StartsWith("{\n  \"\\u00e9\\n\\\"\\\\/\\u007f\\ud83d\\ude00\": [],\n"));
 }
 
@@ -289,6 +289,7 @@ TEST(OutputConfig, PlainLayoutHasNoSectionAndTheSchemesDtype) {
   const json config = json::parse(output_config(
       R"({"dtype": "bfloat16", "torch_dtype": "bfloat16", "quantization_config": {}})",
       recipe,
+      {{recipe.scheme, {}}},
       {}));
   EXPECT_EQ(config, json::parse(R"({"dtype": "float32", "torch_dtype": "float32"})"));
 }
@@ -297,8 +298,9 @@ TEST(OutputConfig, PlainLayoutStatesTheDtypeThatWasMissing) {
   Recipe recipe;
   recipe.layout = Layout::kPlain;
   recipe.scheme = Scheme::kBf16;
-  EXPECT_EQ(output_config("{}", recipe, {}), "{\n  \"dtype\": \"bfloat16\"\n}\n");
-  EXPECT_EQ(output_config(R"({"torch_dtype": "float32"})", recipe, {}),
+  EXPECT_EQ(output_config("{}", recipe, {{recipe.scheme, {}}}, {}),
+            "{\n  \"dtype\": \"bfloat16\"\n}\n");
+  EXPECT_EQ(output_config(R"({"torch_dtype": "float32"})", recipe, {{}}, {}),
             "{\n  \"torch_dtype\": \"bfloat16\"\n}\n");
 }
 
@@ -312,7 +314,7 @@ class BadConfigJson : public testing::TestWithParam<BadConfig> {};
 
 TEST_P(BadConfigJson, IsRefused) {
   try {
-    output_config(GetParam().text, Recipe(), {});
+    output_config(GetParam().text, Recipe(), {{}}, {});
     FAIL() << "was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInput);

@@ -34,7 +34,8 @@ std::string refusal(Body&& body) {
 TEST(RecipeJson, SetsEveryKey) {
   const Recipe recipe = with(R"({
     "scheme": "f32", "layout": "plain", "scaling": "none", "alphas": [0, 0.25, 1], "scale_rule": "rceil",
-    "fold_scales": "pow2", "keep": ["fc", "*.o_proj"], "compat": "seed", "architecture": "dflash",
+    "fold_scales": "pow2", "schemes": [{"match": "fc", "scheme": "keep"}, {"match": "*.o_proj", "scheme": "int8"}],
+    "keep": ["fc", "*.o_proj"], "compat": "seed", "architecture": "dflash",
     "allow_unknown": true, "max_shard_size": "2G"})");
   EXPECT_EQ(recipe.scheme, Scheme::kF32);
   EXPECT_EQ(recipe.layout, Layout::kPlain);
@@ -42,6 +43,8 @@ TEST(RecipeJson, SetsEveryKey) {
   EXPECT_THAT(recipe.alphas, ElementsAre(0.0, 0.25, 1.0));
   EXPECT_EQ(recipe.scale_rule, ScaleRule::kRceil);
   EXPECT_EQ(recipe.fold_scales, FoldScales::kPow2);
+  EXPECT_THAT(recipe.schemes,
+              ElementsAre(SchemeRule{"fc", std::nullopt}, SchemeRule{"*.o_proj", Scheme::kInt8}));
   EXPECT_THAT(recipe.keep, ElementsAre("fc", "*.o_proj"));
   EXPECT_EQ(recipe.compat, Compat::kSeed);
   EXPECT_EQ(recipe.architecture, "dflash");
@@ -69,6 +72,7 @@ TEST(RecipeJson, ChangesNothingIfItIsRefused) {
 TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
   EXPECT_EQ(to_json(Recipe()), R"({
   "scheme": "mxfp4",
+  "schemes": [],
   "layout": "quark",
   "scaling": "awq-grid",
   "alphas": [
@@ -84,6 +88,10 @@ TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
     0.9,
     1
   ],
+  "betas": [
+    0
+  ],
+  "objective": "w4a16",
   "scale_rule": "even",
   "fold_scales": "exact",
   "min_tokens": 32,
@@ -128,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"NotAnObject", "3", "an object is wanted, found the number 3"},
         BadRecipe{"UnknownKey",
                   R"({"sheme": "bf16"})",
-                  "unknown key \"sheme\"; known are scheme, layout, scaling"},
+                  "unknown key \"sheme\"; known are scheme, schemes, layout, scaling"},
         BadRecipe{"UnknownScheme",
                   R"({"scheme": "mxfp3"})",
                   "scheme \"mxfp3\" is not known; known are mxfp4, "},
@@ -184,6 +192,48 @@ TEST(CheckRecipe, RefusesAlphasOutsideTheirRange) {
   EXPECT_THAT(refusal([&] { check_recipe(recipe); }), HasSubstr("outside 0 to 1"));
 }
 
+TEST(CheckRecipe, RefusesBetasAndObjectivesThatDoNotFit) {
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"betas": [2]})")); }),
+              HasSubstr("betas: 2 is outside 0 to 1"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "int8", "objective": "w4a4"})")); }),
+              HasSubstr("objective \"w4a4\""));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "int8", "scaling": "block-grid"})")); }),
+              HasSubstr("scaling \"block-grid\""));
+  EXPECT_EQ(
+      refusal([] {
+        check_recipe(with(R"({"scaling": "block-grid", "objective": "w4a4", "scale_rule": "mse",
+                "schemes": [{"match": "*.mlp.*", "scheme": "fp8-channel"}]})"));
+      }),
+      "");
+}
+
+TEST(DefaultRecipe, IsWhatMeasuredBestForTheScheme) {
+  const Recipe mxfp4 = default_recipe(Scheme::kMxfp4, Layout::kQuark);
+  EXPECT_EQ(mxfp4.scaling, Scaling::kBlockGrid);
+  EXPECT_EQ(mxfp4.scale_rule, ScaleRule::kMse);
+  EXPECT_EQ(mxfp4.objective, Objective::kW4A4);
+  EXPECT_EQ(default_recipe(Scheme::kMxfp4, Layout::kCompressedTensors).objective,
+            Objective::kW4A16);
+  const Recipe int8 = default_recipe(Scheme::kInt8, Layout::kCompressedTensors);
+  EXPECT_EQ(int8.scheme, Scheme::kInt8);
+  EXPECT_EQ(int8.scaling, Scaling::kAwqGrid);
+  EXPECT_EQ(int8.scale_rule, ScaleRule::kEven);
+}
+
+TEST(TriedExponents, AreAlphasByBetasWithNoScalingAmongThem) {
+  EXPECT_THAT(tried_exponents(with(R"({"alphas": [0.5, 1], "betas": [0, 0.25]})")),
+              ElementsAre(ScaleExponents{0, 0},
+                          ScaleExponents{0.5, 0},
+                          ScaleExponents{0.5, 0.25},
+                          ScaleExponents{1, 0},
+                          ScaleExponents{1, 0.25}));
+  EXPECT_THAT(tried_exponents(with(R"({"alphas": [1, 0]})")),
+              ElementsAre(ScaleExponents{1, 0}, ScaleExponents{0, 0}));
+  EXPECT_THAT(tried_exponents(with(R"({"scaling": "balance"})")),
+              ElementsAre(ScaleExponents{0, 0}, ScaleExponents{0.5, 0.5}));
+  EXPECT_EQ(tried_exponents(with(R"({"scaling": "block-grid"})")).size(), 25U);
+}
+
 TEST(CheckRecipe, RefusesWhatCompatSeedFixes) {
   const auto message = [](const std::string& setting) {
     return refusal([&] { check_recipe(with(R"({"compat": "seed", )" + setting + "}")); });
@@ -195,54 +245,6 @@ TEST(CheckRecipe, RefusesWhatCompatSeedFixes) {
   EXPECT_THAT(message(R"("alphas": [0.5])"), HasSubstr("fixes alphas"));
   EXPECT_THAT(message(R"("fold_scales": "pow2")"), HasSubstr("fixes fold_scales"));
   EXPECT_THAT(message(R"("keep": ["fc"])"), HasSubstr("fixes keep"));
-}
-
-TEST(ParseSize, TakesBytesAndPowersOf1024) {
-  EXPECT_EQ(parse_size("0"), 0U);
-  EXPECT_EQ(parse_size("1000000"), 1000000U);
-  EXPECT_EQ(parse_size("7B"), 7U);
-  EXPECT_EQ(parse_size("1K"), 1024U);
-  EXPECT_EQ(parse_size("512M"), 536870912U);
-  EXPECT_EQ(parse_size("4G"), 4294967296U);
-  EXPECT_EQ(parse_size("1.5GiB"), 1610612736U);
-  EXPECT_EQ(parse_size("2t"), 2199023255552U);
-  EXPECT_EQ(parse_size("3mb"), 3145728U);
-  EXPECT_EQ(parse_size("0.0001K"), 0U);
-  EXPECT_EQ(parse_size("18446744073709551615"), 18446744073709551615U);
-}
-
-TEST(ParseSize, RefusesEverythingElse) {
-  for (const char* text : {"",
-                           "G",
-                           "-1",
-                           "+1",
-                           " 1",
-                           "1 G",
-                           "1P",
-                           "1Gi",
-                           "1GiBs",
-                           "1e9",
-                           "0x10",
-                           "1.5",
-                           "1.2.3G",
-                           ".",
-                           "inf",
-                           "nan",
-                           "18446744073709551616",
-                           "16777216T",
-                           "99999999999.5T"}) {
-    EXPECT_THAT(refusal([&] { parse_size(text); }), HasSubstr("is no size")) << text;
-  }
-}
-
-TEST(FormatSize, HasOneDecimalAndBinaryUnits) {
-  EXPECT_EQ(format_size(0), "0 B");
-  EXPECT_EQ(format_size(1023), "1023 B");
-  EXPECT_EQ(format_size(1024), "1.0 KiB");
-  EXPECT_EQ(format_size(1536), "1.5 KiB");
-  EXPECT_EQ(format_size(1048575), "1.0 MiB");
-  EXPECT_EQ(format_size(3848808960), "3.6 GiB");
-  EXPECT_EQ(format_size(18446744073709551615U), "16777216.0 TiB");
 }
 
 }  // namespace
