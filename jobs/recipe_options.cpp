@@ -50,6 +50,81 @@ void fix_for_seed(const RecipeOptions& options, Recipe& recipe) {
   recipe.scale_rule = ScaleRule::kFloor;
 }
 
+// Lays a recipe file and the options over `recipe`.
+void apply_options(const RecipeOptions& options, const std::string& file_text, Recipe& recipe) {
+  if (options.recipe_file) {
+    with_context(*options.recipe_file, [&] { apply_recipe_json(file_text, recipe); });
+  }
+  if (options.scheme) {
+    recipe.scheme = scheme_from_name(*options.scheme);
+  }
+  if (!options.schemes.empty()) {
+    recipe.schemes.clear();
+    std::ranges::transform(options.schemes, std::back_inserter(recipe.schemes), parse_scheme_rule);
+  }
+  if (options.layout) {
+    recipe.layout = layout_from_name(*options.layout);
+    if (recipe.layout == Layout::kQwix && !options.scheme && !options.recipe_file) {
+      recipe.scheme = Scheme::kSource;
+    }
+  } else if (options.scheme) {
+    recipe.layout = default_layout(recipe.scheme);
+  }
+  if (options.scaling) {
+    recipe.scaling = scaling_from_name(*options.scaling);
+  }
+  if (options.alphas) {
+    recipe.alphas = parse_exponents("--alphas", *options.alphas);
+  }
+  if (options.betas) {
+    recipe.betas = parse_exponents("--betas", *options.betas);
+  }
+  if (options.objective) {
+    recipe.objective = objective_from_name(*options.objective);
+  }
+  if (options.scale_rule) {
+    recipe.scale_rule = scale_rule_from_name(*options.scale_rule);
+  }
+  if (options.fold_scales) {
+    recipe.fold_scales = fold_scales_from_name(*options.fold_scales);
+  }
+  if (options.input_scales) {
+    recipe.input_scales = input_scales_from_name(*options.input_scales);
+  }
+  if (options.kv_cache) {
+    recipe.kv_cache = kv_cache_from_name(*options.kv_cache);
+  }
+  if (options.min_tokens) {
+    recipe.min_tokens = *options.min_tokens;
+  }
+  if (!options.keep.empty()) {
+    recipe.keep = options.keep;
+  }
+  if (!options.include.empty()) {
+    recipe.include = options.include;
+  }
+  if (options.compat) {
+    recipe.compat = compat_from_name(*options.compat);
+  }
+  if (options.architecture) {
+    recipe.architecture = *options.architecture;
+  }
+  if (options.jax_model) {
+    recipe.jax_model = *options.jax_model;
+  }
+  if (options.scale_type) {
+    recipe.scale_type = scale_type_from_name(*options.scale_type);
+  }
+  if (options.max_shard_size) {
+    recipe.max_shard_bytes = parse_size(*options.max_shard_size);
+  }
+  recipe.allow_unknown = recipe.allow_unknown || options.allow_unknown;
+  recipe.untie = recipe.untie || options.untie;
+  if (recipe.scheme == Scheme::kSource && !options.scaling) {
+    recipe.scaling = Scaling::kNone;  // there is nothing that could be scaled
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
@@ -91,10 +166,11 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option(
-          "--scaling",
-          options->scaling,
-          "activation-aware scales, of --stats: awq-grid (default), balance, block-grid; or none")
+      .add_option("--scaling",
+                  options->scaling,
+                  "activation-aware scales, of --stats: block-grid (default of mxfp4), awq-grid "
+                  "(of others), "
+                  "balance; or none")
       ->type_name("NAME")
       ->group(group);
   command
@@ -110,18 +186,19 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
       ->type_name("LIST")
       ->group(group);
   command
-      .add_option("--objective",
-                  options->objective,
-                  "what the search makes small: the error of rounding weights, w4a16 (default), or "
-                  "of weights and activations, w4a4")
+      .add_option(
+          "--objective",
+          options->objective,
+          "what the search makes small: the error of rounding weights, w4a16, or of weights and "
+          "activations, w4a4 (default of mxfp4 in layout quark)")
       ->type_name("NAME")
       ->group(group);
   command
       .add_option("--scale-rule",
                   options->scale_rule,
-                  "scale of a block: by its maximum, even (default), floor, rceil or ceil; or mse, "
-                  "searched for "
-                  "the least error, which statistics weigh where there are some")
+                  "scale of a block: by its maximum, even (default), floor, rceil or ceil; or mse "
+                  "(default of mxfp4 with scaling), searched for the least error, which statistics "
+                  "weigh where there are some")
       ->type_name("NAME")
       ->group(group);
   command
@@ -221,80 +298,19 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
 }
 
 Recipe make_recipe(const RecipeOptions& options) {
+  const std::string file_text =
+      options.recipe_file ? read_text_file(*options.recipe_file, kMaxRecipeBytes) : "";
+  // What is not said follows from scheme and layout, so that these come first.
+  Recipe said;
+  apply_options(options, file_text, said);
   Recipe recipe;
-  if (options.recipe_file) {
-    with_context(*options.recipe_file, [&] {
-      apply_recipe_json(read_text_file(*options.recipe_file, kMaxRecipeBytes), recipe);
-    });
+  if (said.compat != Compat::kSeed) {
+    recipe = default_recipe(said);
   }
-  if (options.scheme) {
-    recipe.scheme = scheme_from_name(*options.scheme);
+  if (said.scaling == Scaling::kNone) {
+    recipe.scale_rule = ScaleRule::kEven;  // no statistics are at hand that weigh errors
   }
-  if (!options.schemes.empty()) {
-    recipe.schemes.clear();
-    std::ranges::transform(options.schemes, std::back_inserter(recipe.schemes), parse_scheme_rule);
-  }
-  if (options.layout) {
-    recipe.layout = layout_from_name(*options.layout);
-    if (recipe.layout == Layout::kQwix && !options.scheme && !options.recipe_file) {
-      recipe.scheme = Scheme::kSource;
-    }
-  } else if (options.scheme) {
-    recipe.layout = default_layout(recipe.scheme);
-  }
-  if (options.scaling) {
-    recipe.scaling = scaling_from_name(*options.scaling);
-  }
-  if (options.alphas) {
-    recipe.alphas = parse_exponents("--alphas", *options.alphas);
-  }
-  if (options.betas) {
-    recipe.betas = parse_exponents("--betas", *options.betas);
-  }
-  if (options.objective) {
-    recipe.objective = objective_from_name(*options.objective);
-  }
-  if (options.scale_rule) {
-    recipe.scale_rule = scale_rule_from_name(*options.scale_rule);
-  }
-  if (options.fold_scales) {
-    recipe.fold_scales = fold_scales_from_name(*options.fold_scales);
-  }
-  if (options.input_scales) {
-    recipe.input_scales = input_scales_from_name(*options.input_scales);
-  }
-  if (options.kv_cache) {
-    recipe.kv_cache = kv_cache_from_name(*options.kv_cache);
-  }
-  if (options.min_tokens) {
-    recipe.min_tokens = *options.min_tokens;
-  }
-  if (!options.keep.empty()) {
-    recipe.keep = options.keep;
-  }
-  if (!options.include.empty()) {
-    recipe.include = options.include;
-  }
-  if (options.compat) {
-    recipe.compat = compat_from_name(*options.compat);
-  }
-  if (options.architecture) {
-    recipe.architecture = *options.architecture;
-  }
-  if (options.jax_model) {
-    recipe.jax_model = *options.jax_model;
-  }
-  if (options.scale_type) {
-    recipe.scale_type = scale_type_from_name(*options.scale_type);
-  }
-  if (options.max_shard_size) {
-    recipe.max_shard_bytes = parse_size(*options.max_shard_size);
-  }
-  if (recipe.scheme == Scheme::kSource && !options.scaling) {
-    recipe.scaling = Scaling::kNone;  // there is nothing that could be scaled
-  }
-  recipe.allow_unknown = recipe.allow_unknown || options.allow_unknown;
-  recipe.untie = recipe.untie || options.untie;
+  apply_options(options, file_text, recipe);
   if (recipe.compat == Compat::kSeed) {
     fix_for_seed(options, recipe);
   }

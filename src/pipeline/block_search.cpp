@@ -110,24 +110,22 @@ class GroupSearcher {
   }
 
   void add_weight_errors(const SearchTask& task) {
+    spec_ = mx_spec_of(searched_scheme(plan_.choices[task.tensor].scheme.value()), plan_.recipe);
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
     const Activation& activation = plan_.architecture.activations[task.activation];
     const std::uint64_t cols = tensor.in_features();
     const std::uint64_t held = std::max<std::uint64_t>(1, kWorkElements / cols);
     expand_candidates(activation.columns);
-    const MxSpec spec =
-        mx_spec_of(searched_scheme(plan_.choices[task.tensor].scheme.value()), plan_.recipe);
     const std::uint64_t total = (task.end - task.begin + task.step - 1) / task.step;
     for (std::uint64_t done = 0; done < total; done += held) {
       const std::uint64_t rows = std::min(held, total - done);
       read_finite_rows(reader_, tensor, task.begin + done * task.step, rows, task.step, values_);
-      add_block_errors(spec, activation, rows, cols, static_cast<double>(task.step));
+      add_block_errors(activation, rows, cols, static_cast<double>(task.step));
     }
   }
 
   // Of the rows in values_, each standing for `weight` rows.
-  void add_block_errors(const MxSpec& spec,
-                        const Activation& activation,
+  void add_block_errors(const Activation& activation,
                         std::uint64_t rows,
                         std::uint64_t cols,
                         double weight) {
@@ -144,7 +142,7 @@ class GroupSearcher {
       std::vector<double> sums(candidates_.size(), 0.0);
       mx_error_curve(
           context_,
-          spec,
+          spec_,
           {block_values_.data(), rows, kMxBlock},
           known == importance_.table().end()
               ? std::span<const float>(alike)
@@ -174,7 +172,7 @@ class GroupSearcher {
   void add_activation_errors(std::size_t index) {
     const Activation& activation = plan_.architecture.activations[index];
     const ColumnMap& columns = activation.columns;
-    if (column_squares_[index].empty()) {
+    if (column_squares_[index].empty() || !rounds_activations(plan_, activation)) {
       return;
     }
     const InputStatistics& input = statistics_.at(activation.statistics);
@@ -222,6 +220,7 @@ class GroupSearcher {
   WeightReader reader_;
   std::vector<std::vector<float>> candidates_;  // s by channel
   std::vector<float> block_candidates_;
+  MxSpec spec_;  // of the reader that is worked on
   bool by_blocks_ = true;
   std::size_t num_units_ = 0;
   std::vector<double> errors_;  // [units, candidates]
@@ -304,6 +303,9 @@ ScaleTable search_blocks(const Team& team,
       [&](std::size_t task, int worker) {
         workers[static_cast<std::size_t>(worker)].search(tasks[task], part(task));
         journal.add(JournalPhase::kSearch, tasks[task].first, part(task));
+        for (std::size_t other = tasks[task].first + 1; other < tasks[task].last; ++other) {
+          journal.add(JournalPhase::kSearch, other, {});  // it counts as finished too
+        }
       },
       [&] { journal.flush(); });
   team.world.sum_disjoint(results);

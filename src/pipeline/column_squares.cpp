@@ -129,6 +129,13 @@ std::vector<std::vector<double>> measure_column_squares(const Team& team,
   return squares;
 }
 
+bool rounds_activations(const Plan& plan, const Activation& activation) {
+  return std::ranges::all_of(activation.readers, [&](std::size_t reader) {
+    const std::optional<Scheme> scheme = plan.choices[reader].scheme;
+    return !scheme || searched_scheme(*scheme) == Scheme::kMxfp4;
+  });
+}
+
 std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels) {
   std::vector<float> values;
   for (std::size_t column = columns.start; column < columns.end(); ++column) {

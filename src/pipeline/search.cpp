@@ -200,7 +200,7 @@ void add_activation_errors(const Context& context,
   for (const std::size_t index : group.activations) {
     const Activation& activation = inputs.plan.architecture.activations[index];
     const ColumnMap& columns = activation.columns;
-    if (inputs.column_squares[index].empty()) {
+    if (inputs.column_squares[index].empty() || !rounds_activations(inputs.plan, activation)) {
       continue;
     }
     const InputStatistics& input = inputs.statistics.at(activation.statistics);

@@ -166,6 +166,7 @@ std::string reason_not_searched(const Plan& plan,
   if (!group.no_fold_reason.empty()) {
     return group.no_fold_reason;
   }
+  const bool by_blocks = plan.recipe.scaling == Scaling::kBlockGrid;
   bool recorded = false;
   bool tokens = false;
   bool reader = false;
@@ -176,14 +177,15 @@ std::string reason_not_searched(const Plan& plan,
     tokens = tokens || has_tokens(statistics, activation, plan.recipe.min_tokens);
     for (const std::size_t tensor : activation.readers) {
       if (const std::optional<Scheme> scheme = plan.choices[tensor].scheme) {
-        reader = true;
+        reader = reader || !by_blocks || is_mx(searched_scheme(*scheme));
         whole_blocks = whole_blocks && is_whole_blocks(activation.columns,
                                                        columns_together(searched_scheme(*scheme)));
       }
     }
   }
   if (!reader) {
-    return "none of its readers is quantized";
+    return by_blocks ? "none of its readers is quantized to MX"
+                     : "none of its readers is quantized";
   }
   if (!whole_blocks) {
     return "its columns are not whole blocks in the readers";
@@ -225,9 +227,11 @@ void cut_group_tasks(std::size_t group, const Statistics& statistics, Plan& plan
       const std::uint64_t rows = tensor.out_features();
       const std::uint64_t cols = tensor.in_features();
       if (plan.recipe.scaling == Scaling::kBlockGrid) {
-        const std::uint64_t apart = std::max<std::uint64_t>(1, rows / kBlockGridRows);
-        plan.search_tasks.push_back(
-            {group, index, reader, 0, rows, apart, (rows + apart - 1) / apart * cols});
+        if (is_mx(searched_scheme(*scheme))) {
+          const std::uint64_t apart = std::max<std::uint64_t>(1, rows / kBlockGridRows);
+          plan.search_tasks.push_back(
+              {group, index, reader, 0, rows, apart, (rows + apart - 1) / apart * cols});
+        }
         continue;
       }
       const std::uint64_t together = rows_together(searched_scheme(*scheme));

@@ -88,6 +88,10 @@ TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
     0.9,
     1
   ],
+  "betas": [
+    0
+  ],
+  "objective": "w4a16",
   "scale_rule": "even",
   "fold_scales": "exact",
   "input_scales": "auto",
@@ -188,6 +192,48 @@ TEST(CheckRecipe, RefusesAlphasOutsideTheirRange) {
   Recipe recipe;
   recipe.alphas = {std::numeric_limits<double>::quiet_NaN()};
   EXPECT_THAT(refusal([&] { check_recipe(recipe); }), HasSubstr("outside 0 to 1"));
+}
+
+TEST(CheckRecipe, RefusesBetasAndObjectivesThatDoNotFit) {
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"betas": [2]})")); }),
+              HasSubstr("betas: 2 is outside 0 to 1"));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "int8", "objective": "w4a4"})")); }),
+              HasSubstr("objective \"w4a4\""));
+  EXPECT_THAT(refusal([] { check_recipe(with(R"({"scheme": "int8", "scaling": "block-grid"})")); }),
+              HasSubstr("scaling \"block-grid\""));
+  EXPECT_EQ(
+      refusal([] {
+        check_recipe(with(R"({"scaling": "block-grid", "objective": "w4a4", "scale_rule": "mse",
+                "schemes": [{"match": "*.mlp.*", "scheme": "fp8-channel"}]})"));
+      }),
+      "");
+}
+
+TEST(DefaultRecipe, IsWhatMeasuredBestForTheScheme) {
+  const Recipe mxfp4 = default_recipe(Scheme::kMxfp4, Layout::kQuark);
+  EXPECT_EQ(mxfp4.scaling, Scaling::kBlockGrid);
+  EXPECT_EQ(mxfp4.scale_rule, ScaleRule::kMse);
+  EXPECT_EQ(mxfp4.objective, Objective::kW4A4);
+  EXPECT_EQ(default_recipe(Scheme::kMxfp4, Layout::kCompressedTensors).objective,
+            Objective::kW4A16);
+  const Recipe int8 = default_recipe(Scheme::kInt8, Layout::kCompressedTensors);
+  EXPECT_EQ(int8.scheme, Scheme::kInt8);
+  EXPECT_EQ(int8.scaling, Scaling::kAwqGrid);
+  EXPECT_EQ(int8.scale_rule, ScaleRule::kEven);
+}
+
+TEST(TriedExponents, AreAlphasByBetasWithNoScalingAmongThem) {
+  EXPECT_THAT(tried_exponents(with(R"({"alphas": [0.5, 1], "betas": [0, 0.25]})")),
+              ElementsAre(ScaleExponents{0, 0},
+                          ScaleExponents{0.5, 0},
+                          ScaleExponents{0.5, 0.25},
+                          ScaleExponents{1, 0},
+                          ScaleExponents{1, 0.25}));
+  EXPECT_THAT(tried_exponents(with(R"({"alphas": [1, 0]})")),
+              ElementsAre(ScaleExponents{1, 0}, ScaleExponents{0, 0}));
+  EXPECT_THAT(tried_exponents(with(R"({"scaling": "balance"})")),
+              ElementsAre(ScaleExponents{0, 0}, ScaleExponents{0.5, 0.5}));
+  EXPECT_EQ(tried_exponents(with(R"({"scaling": "block-grid"})")).size(), 25U);
 }
 
 TEST(CheckRecipe, RefusesWhatCompatSeedFixes) {

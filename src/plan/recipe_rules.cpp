@@ -1,0 +1,190 @@
+// What a recipe is where nothing is said, what follows from it, and what can't go together.
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "plan/recipe.h"
+
+namespace quantmill {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& message) {
+  throw Error(ErrorCode::kUsage, message);
+}
+
+// That the recipe may give to some tensor.
+std::vector<Scheme> schemes_of(const Recipe& recipe) {
+  std::vector<Scheme> schemes = {recipe.scheme};
+  for (const SchemeRule& rule : recipe.schemes) {
+    if (rule.scheme) {
+      schemes.push_back(*rule.scheme);
+    }
+  }
+  return schemes;
+}
+
+void check_exponents(std::string_view key, const std::vector<double>& exponents) {
+  if (exponents.empty()) {
+    fail(fmt::format("{}: at least one is wanted; scaling \"none\" switches the search off", key));
+  }
+  for (const double exponent : exponents) {
+    if (!(exponent >= 0 && exponent <= 1)) {
+      fail(fmt::format("{}: {} is outside 0 to 1", key, exponent));
+    }
+  }
+}
+
+void check_qwix(const Recipe& recipe) {
+  if (recipe.scheme == Scheme::kSource && recipe.scaling != Scaling::kNone) {
+    fail(
+        "scheme \"source\" carries codes over as they are, so nothing can be scaled: use convert, "
+        "or "
+        "scaling \"none\"; --scheme quantizes anew");
+  }
+  if (recipe.layout != Layout::kQwix &&
+      (!recipe.jax_model.empty() || recipe.scale_type != ScaleType::kSource)) {
+    fail(fmt::format("jax_model and scale_type belong to layout \"qwix\", and the layout is \"{}\"",
+                     layout_name(recipe.layout)));
+  }
+}
+
+// What the script does is fixed; any setting that would ask for something else is refused.
+void check_seed(const Recipe& recipe) {
+  const Recipe fixed;
+  if (recipe.scheme != fixed.scheme && !is_floating_point(recipe.scheme)) {
+    fail(fmt::format("compat \"seed\" quantizes to mxfp4, not {}", scheme_name(recipe.scheme)));
+  }
+  if (recipe.layout == Layout::kCompressedTensors) {
+    fail("compat \"seed\" writes layout quark");
+  }
+  const auto refuse = [](std::string_view option, const std::string& value) {
+    fail(fmt::format("compat \"seed\" fixes {}, so {} can't be given", option, value));
+  };
+  if (recipe.scaling != fixed.scaling) {
+    refuse("scaling", std::string(scaling_name(recipe.scaling)));
+  }
+  if (recipe.alphas != fixed.alphas) {
+    refuse("alphas", fmt::format("{}", fmt::join(recipe.alphas, ",")));
+  }
+  if (recipe.betas != fixed.betas) {
+    refuse("betas", fmt::format("{}", fmt::join(recipe.betas, ",")));
+  }
+  if (recipe.objective != Objective::kW4A16) {
+    refuse("objective", std::string(objective_name(recipe.objective)));
+  }
+  if (recipe.fold_scales != fixed.fold_scales) {
+    refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
+  }
+  if (recipe.kv_cache != fixed.kv_cache) {
+    refuse("kv_cache", std::string(kv_cache_name(recipe.kv_cache)));
+  }
+  if (!recipe.schemes.empty()) {
+    refuse("schemes", recipe.schemes.front().pattern);
+  }
+  if (!recipe.keep.empty()) {
+    refuse("keep", fmt::format("{}", fmt::join(recipe.keep, ", ")));
+  }
+}
+
+}  // namespace
+
+Recipe default_recipe(const Recipe& said) {
+  Recipe recipe;
+  const std::vector<Scheme> schemes = schemes_of(said);
+  if (std::ranges::all_of(schemes, [](Scheme scheme) { return scheme == Scheme::kMxfp4; })) {
+    recipe.scaling = Scaling::kBlockGrid;
+    recipe.scale_rule = ScaleRule::kMse;
+    // Layout quark says that servers round activations too.
+    recipe.objective = said.layout == Layout::kQuark ? Objective::kW4A4 : Objective::kW4A16;
+  }
+  return recipe;
+}
+
+std::vector<ScaleExponents> tried_exponents(const Recipe& recipe) {
+  std::vector<ScaleExponents> tried;
+  if (recipe.scaling == Scaling::kBalance) {
+    return {{0, 0}, {0.5, 0.5}};
+  }
+  const std::vector<double> quarters{0, 0.25, 0.5, 0.75, 1};
+  const bool by_blocks = recipe.scaling == Scaling::kBlockGrid;
+  for (const double alpha : by_blocks ? quarters : recipe.alphas) {
+    for (const double beta : by_blocks ? quarters : recipe.betas) {
+      tried.push_back({alpha, beta});
+    }
+  }
+  if (std::ranges::find(tried, ScaleExponents{}) == tried.end()) {
+    tried.insert(tried.begin(), ScaleExponents{});
+  }
+  return tried;
+}
+
+Scheme searched_scheme(Scheme scheme) {
+  return is_floating_point(scheme) ? Scheme::kMxfp4 : scheme;
+}
+
+bool takes_input_scales(const Recipe& recipe) {
+  return std::ranges::any_of(schemes_of(recipe), may_have_input_scale);
+}
+
+void check_recipe(const Recipe& recipe) {
+  check_layout(recipe.scheme, recipe.layout);
+  for (const SchemeRule& rule : recipe.schemes) {
+    if (!rule.scheme) {
+      continue;
+    }
+    if (is_floating_point(*rule.scheme) || is_floating_point(recipe.scheme)) {
+      fail(
+          fmt::format("scheme for {}: {} and {} can't be mixed; to leave tensors as they are, "
+                      "write \"keep\" in place of a scheme",
+                      rule.pattern,
+                      scheme_name(recipe.scheme),
+                      scheme_name(*rule.scheme)));
+    }
+    with_context(fmt::format("scheme for {}", rule.pattern),
+                 [&] { check_layout(*rule.scheme, recipe.layout); });
+  }
+  check_exponents("alphas", recipe.alphas);
+  check_exponents("betas", recipe.betas);
+  if (recipe.input_scales == InputScales::kStatic && !takes_input_scales(recipe)) {
+    fail(
+        fmt::format("scheme \"{}\" stores no scales of activations, so input_scales can't be "
+                    "\"static\"",
+                    scheme_name(recipe.scheme)));
+  }
+  if (recipe.kv_cache != KvCache::kNone && recipe.layout != Layout::kCompressedTensors &&
+      recipe.layout != Layout::kQuark) {
+    fail(
+        fmt::format("layout \"{}\" has no place for kv_cache \"{}\"; quark and "
+                    "compressed-tensors have",
+                    layout_name(recipe.layout),
+                    kv_cache_name(recipe.kv_cache)));
+  }
+  for (const Scheme scheme : schemes_of(recipe)) {
+    if (recipe.objective == Objective::kW4A4 && searched_scheme(scheme) != Scheme::kMxfp4) {
+      fail(
+          fmt::format("objective \"w4a4\" is of activations in MXFP4; with scheme \"{}\" choose "
+                      "\"w4a16\"",
+                      scheme_name(scheme)));
+    }
+    if (recipe.scaling == Scaling::kBlockGrid && !is_mx(searched_scheme(scheme))) {
+      fail(
+          fmt::format("scaling \"block-grid\" goes by the blocks of MX schemes; with scheme "
+                      "\"{}\" choose \"awq-grid\"",
+                      scheme_name(scheme)));
+    }
+  }
+  check_qwix(recipe);
+  if (recipe.compat == Compat::kSeed) {
+    check_seed(recipe);
+  }
+}
+
+}  // namespace quantmill
