@@ -305,7 +305,7 @@ Recipe make_recipe(const RecipeOptions& options) {
   apply_options(options, file_text, said);
   Recipe recipe;
   if (said.compat != Compat::kSeed) {
-    recipe = default_recipe(said);
+    recipe = default_recipe(said.scheme, said.layout);
   }
   if (said.scaling == Scaling::kNone) {
     recipe.scale_rule = ScaleRule::kEven;  // no statistics are at hand that weigh errors

@@ -66,9 +66,9 @@ struct Recipe {
   std::uint64_t max_shard_bytes = 0;  // 0: the source's shards
 };
 
-// A recipe as it is where no more is said than `said` has in its schemes and layout: mxfp4 alone
-// has the settings that measured best on a real model (tests/quality).
-Recipe default_recipe(const Recipe& said);
+// A recipe for a scheme in a layout, as it is where nothing else is said: mxfp4 has the settings
+// that measured best on a real model (tests/quality).
+Recipe default_recipe(Scheme scheme, Layout layout);
 
 // What scaling tries, in order: alphas by betas with awq-grid, 1/2, 1/2 with balance, and quarters
 // by quarters from 0 to 1 with block-grid. 0, 0 comes

@@ -96,14 +96,15 @@ void check_seed(const Recipe& recipe) {
 
 }  // namespace
 
-Recipe default_recipe(const Recipe& said) {
+Recipe default_recipe(Scheme scheme, Layout layout) {
   Recipe recipe;
-  const std::vector<Scheme> schemes = schemes_of(said);
-  if (std::ranges::all_of(schemes, [](Scheme scheme) { return scheme == Scheme::kMxfp4; })) {
+  recipe.scheme = scheme;
+  recipe.layout = layout;
+  if (scheme == Scheme::kMxfp4) {
     recipe.scaling = Scaling::kBlockGrid;
     recipe.scale_rule = ScaleRule::kMse;
     // Layout quark says that servers round activations too.
-    recipe.objective = said.layout == Layout::kQuark ? Objective::kW4A4 : Objective::kW4A16;
+    recipe.objective = layout == Layout::kQuark ? Objective::kW4A4 : Objective::kW4A16;
   }
   return recipe;
 }
@@ -167,19 +168,20 @@ void check_recipe(const Recipe& recipe) {
                     layout_name(recipe.layout),
                     kv_cache_name(recipe.kv_cache)));
   }
-  for (const Scheme scheme : schemes_of(recipe)) {
-    if (recipe.objective == Objective::kW4A4 && searched_scheme(scheme) != Scheme::kMxfp4) {
-      fail(
-          fmt::format("objective \"w4a4\" is of activations in MXFP4; with scheme \"{}\" choose "
-                      "\"w4a16\"",
-                      scheme_name(scheme)));
-    }
-    if (recipe.scaling == Scaling::kBlockGrid && !is_mx(searched_scheme(scheme))) {
-      fail(
-          fmt::format("scaling \"block-grid\" goes by the blocks of MX schemes; with scheme "
-                      "\"{}\" choose \"awq-grid\"",
-                      scheme_name(scheme)));
-    }
+  const Scheme searched = searched_scheme(recipe.scheme);
+  if (recipe.objective == Objective::kW4A4 && searched != Scheme::kMxfp4) {
+    fail(
+        fmt::format("objective \"w4a4\" is of activations in MXFP4; with scheme \"{}\" choose "
+                    "\"w4a16\"",
+                    scheme_name(recipe.scheme)));
+  }
+  if (recipe.scaling == Scaling::kBlockGrid &&
+      std::ranges::none_of(schemes_of(recipe),
+                           [](Scheme scheme) { return is_mx(searched_scheme(scheme)); })) {
+    fail(
+        fmt::format("scaling \"block-grid\" goes by the blocks of MX schemes; with scheme "
+                    "\"{}\" choose \"awq-grid\"",
+                    scheme_name(recipe.scheme)));
   }
   check_qwix(recipe);
   if (recipe.compat == Compat::kSeed) {

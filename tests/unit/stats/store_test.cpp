@@ -452,7 +452,7 @@ TEST_F(Store, ScalesGiveTheSameBytes) {
 
 TEST_F(Store, ReadsTheImportanceThatWasWrittenBesideScales) {
   const ImportanceTable importance{{"layers.0/odd", {0.5F, 3}}, {"layers.1", {0x1p-140F}}};
-  write_scales(file_, example_scales(), importance);
+  write_scales(file_, example_scales(), {}, importance);
   EXPECT_EQ(read_importance(file_), importance);
   EXPECT_EQ(read_scales(file_).size(), 2U);
   write_scales(file_, example_scales());
@@ -460,7 +460,7 @@ TEST_F(Store, ReadsTheImportanceThatWasWrittenBesideScales) {
 }
 
 TEST_F(Store, RefusesImportanceThatIsNotPositive) {
-  write_scales(file_, {}, {{"layers.0", {1, 0}}});
+  write_scales(file_, {}, {}, {{"layers.0", {1, 0}}});
   EXPECT_THAT(refusal_of(read_importance),
               HasSubstr("/importance/layers.0: the importance of column 1 is 0"));
 }
