@@ -24,6 +24,7 @@ ScaleTable choose_scales(const Team& team,
                          const Plan& plan,
                          const Statistics& statistics,
                          const ColumnImportance& importance,
+                         const std::optional<ScaleTable>& given,
                          const JobOptions& options,
                          JobJournal& journal) {
   ScaleTable scales;
@@ -31,9 +32,8 @@ ScaleTable choose_scales(const Team& team,
     team.world.collectively([&] { scales = read_compat_scales(*options.compat_scales, plan); });
     return scales;
   }
-  if (options.scales) {
-    team.world.collectively([&] { scales = read_given_scales(*options.scales, plan); });
-    return scales;
+  if (given) {
+    return *given;
   }
   return searches_scales(options)
              ? search_scales(team, context, checkpoint, plan, statistics, importance, journal)
@@ -60,7 +60,13 @@ JobScales settle_scales(const Team& team,
                         const JobOptions& options,
                         JobJournal& journal) {
   std::optional<ColumnImportance> importance;
-  team.world.collectively([&] { importance.emplace(importance_for(plan, statistics, options)); });
+  std::optional<ScaleTable> given;
+  team.world.collectively([&] {
+    if (options.scales) {
+      given = read_given_scales(*options.scales, plan);
+    }
+    importance.emplace(importance_for(plan, statistics, options));
+  });
   const std::filesystem::path file = WorkFolder::output_folder(options.out) / kScalesName;
   std::vector<std::byte> stored(1);
   team.world.collectively(
@@ -68,8 +74,8 @@ JobScales settle_scales(const Team& team,
   stored = team.world.broadcast(std::move(stored), 0);
   ScaleTable scales;
   if (stored[0] == std::byte{0}) {
-    scales =
-        choose_scales(team, context, checkpoint, plan, statistics, *importance, options, journal);
+    scales = choose_scales(
+        team, context, checkpoint, plan, statistics, *importance, given, options, journal);
     team.world.collectively([&] {
       if (team.is_leader()) {
         const bool weighs = plan.recipe.scale_rule == ScaleRule::kMse;
