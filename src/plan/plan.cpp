@@ -144,6 +144,9 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bo
 
 // Whether rows of a source hold the scheme's codes, so that they can be carried over.
 bool has_codes(const SourceWeight& source, const RowRange& rows, Scheme scheme) {
+  if (scheme == Scheme::kSource) {
+    return true;
+  }
   if (source.encoding == Encoding::kMx && is_mx(scheme)) {
     return source.element == mx_element(scheme);
   }

@@ -152,7 +152,7 @@ def check_targets(report):
     table = [("scheme", "layout", "model", "maker's library", "transformers")]
     for scheme, layout in format_models.TARGETS:
         for model in format_models.MODELS:
-            if format_models.is_made_of(model, scheme):
+            if format_models.is_made_of(model, scheme, layout):
                 report.section(f"{model} {scheme} {layout}", check_target, table, model, scheme, layout)
     report.table("Targets", table)
 

@@ -46,6 +46,11 @@ TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("mxfp6-e2m3", "
            ("int4-g128", "compressed-tensors"), ("int4-g32", "compressed-tensors"), ("int4-g128", "quark"),
            ("int4-g32", "quark"), ("int4-asym-g128", "compressed-tensors"), ("int4-asym-g128", "quark"),
            ("mxfp4+fp8-channel", "quark"), ("int4-g128+fp8-channel", "compressed-tensors"))
+# Of a mixture of experts one target for each kind of stored tensor: what else there is differs in its section only.
+MOE_TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("nvfp4", "compressed-tensors"), ("fp8-tensor", "quark"),
+               ("fp8-channel", "compressed-tensors"), ("fp8-block", "fp8"), ("int8", "compressed-tensors"),
+               ("int4-g128", "compressed-tensors"), ("int4-g128", "quark"), ("mxfp4+fp8-channel", "quark"),
+               ("int4-g128+fp8-channel", "compressed-tensors"))
 # Linears that stay BF16, among them some that servers fuse, so that the lists of such have to be right.
 KEPT = ("*layers.1.self_attn.[qkv]_proj", "*layers.1.mlp.down_proj")
 
@@ -95,9 +100,9 @@ def write_target(source, scheme, layout):
     return out
 
 
-def is_made_of(model, scheme):
-    """Inputs of experts, which transformers holds as one tensor, are not recorded here."""
-    return model == "llama" or ":inputs" not in scheme
+def is_made_of(model, scheme, layout):
+    """Not with inputs of experts, which transformers holds as one tensor: they are not recorded here."""
+    return model == "llama" or (scheme, layout) in MOE_TARGETS
 
 
 def tensors(folder):
