@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from jobs import (CALIB, PROGRAM, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
+from jobs import (CALIB, PROGRAM, SHORT_SEARCH, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
                   wait_for_journal)
 
 FAULTS = os.environ["QUANTMILL_FAULTS"]
@@ -241,7 +241,7 @@ class Changes(PreparedTest):
     def prepare(self):
         make_drafter(self.folder, 0.005, "--vocabulary", "4096")
         result = self.run_program("quantize", self.folder / "drafter", self.folder / "wanted", "--stats",
-                                  self.folder / "calib")
+                                  self.folder / "calib", *SHORT_SEARCH)
         self.assertEqual(result.returncode, 0, result.stderr)
         type(self).wanted = hashes(self.folder / "wanted")
 
@@ -255,7 +255,7 @@ class Changes(PreparedTest):
         self.out = self.place / "out"
 
     def arguments(self, *args):
-        return [self.source, self.out, "--stats", self.shared / "calib", *SLOW, *args]
+        return [self.source, self.out, "--stats", self.shared / "calib", *SHORT_SEARCH, *SLOW, *args]
 
     def start(self, *args, ranks=0):
         """A job that has just noted its first tasks."""
@@ -326,7 +326,7 @@ class Changes(PreparedTest):
         other = self.folder / "other"
         shutil.copytree(self.source, other)  # the same bytes, changed at another time
         os.utime(other / "model.safetensors", (1, 1))
-        parts = [["-np", "1", PROGRAM, "quantize", source, self.out, "--stats", self.shared / "calib", *SLOW]
+        parts = [["-np", "1", PROGRAM, "quantize", source, self.out, "--stats", self.shared / "calib", *SHORT_SEARCH, *SLOW]
                  for source in (self.source, other)]
         command = ["mpirun", *parts[0], ":", *parts[1]]
         result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,

@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from jobs import (CALIB, TINY, JobTest, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
+from jobs import (CALIB, SHORT_SEARCH, TINY, JobTest, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
                   wait_for_journal)
 
 # Random kills; CRASH_RUNS=200 is the long form, CRASH_SEED=8 kills elsewhere.
@@ -24,7 +24,7 @@ class Resume(PreparedTest):
         """A drafter of 20 MB, what an undisturbed job makes of it, and how long the slow one takes."""
         type(self).model, type(self).stats = make_drafter(self.folder, 0.02)
         out = self.folder / "wanted"
-        result = self.run_program("quantize", self.model, out, "--stats", self.stats)
+        result = self.run_program("quantize", self.model, out, "--stats", self.stats, *SHORT_SEARCH)
         self.assertEqual(result.returncode, 0, result.stderr)
         type(self).wanted = hashes(out)
         begun = time.monotonic()
@@ -32,11 +32,11 @@ class Resume(PreparedTest):
         type(self).seconds = time.monotonic() - begun
 
     def start(self, *args, ranks=2):
-        return start_job(ranks, self.model, self.folder / "out", "--stats", self.stats, *SLOW, *args)
+        return start_job(ranks, self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, *SLOW, *args)
 
     def finish(self, ranks=2):
         """Resumes to the end and returns what was said."""
-        result = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--resume", ranks=ranks)
+        result = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, "--resume", ranks=ranks)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(hashes(self.folder / "out"), self.wanted)
         self.assert_nothing_left(self.folder, "out")
@@ -49,6 +49,18 @@ class Resume(PreparedTest):
         except subprocess.TimeoutExpired:
             kill(processes_of(job.pid))
             self.fail("the job did not end")
+
+    def test_a_search_block_by_block(self):
+        wanted = self.folder / "wanted"
+        self.assertEqual(self.run_program("quantize", self.model, wanted, "--stats", self.stats, ranks=2).returncode, 0)
+        job = start_job(2, self.model, self.folder / "out", "--stats", self.stats, *SLOW)
+        wait_for_journal(self.folder / "out", minimum=2)
+        kill(processes_of(job.pid))
+        self.end(job)
+        result = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--resume")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"resumed: [1-9]\d* of \d+ search tasks")
+        self.assertEqual(hashes(self.folder / "out"), hashes(wanted))
 
     def test_random_kills(self):
         chance = random.Random(SEED)
@@ -139,14 +151,14 @@ class Resume(PreparedTest):
         wait_for_journal(self.folder / "out")
         kill(processes_of(job.pid))
         self.end(job)
-        again = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats)
+        again = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH)
         self.assert_refused(again, 2, "unfinished", "--resume", "--restart")
-        other = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--resume", "--keep", "fc")
+        other = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, "--resume", "--keep", "fc")
         self.assert_refused(other, 2, "recipe was", "fc")
         os.utime(self.model / "model.safetensors")
-        other = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--resume")
+        other = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, "--resume")
         self.assert_refused(other, 2, r"source model\.safetensors was")
-        restarted = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--restart")
+        restarted = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, "--restart")
         self.assertEqual(restarted.returncode, 0, restarted.stderr)
         self.assertEqual(hashes(self.folder / "out"), self.wanted)
         self.assert_nothing_left(self.folder, "out")
@@ -154,18 +166,18 @@ class Resume(PreparedTest):
     def test_a_finished_output_is_left_alone(self):
         self.finish()
         before = (self.folder / "out" / "model.safetensors").stat()
-        result = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--resume", ranks=2)
+        result = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, "--resume", ranks=2)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("nothing to do", result.stdout)
         self.assertEqual((self.folder / "out" / "model.safetensors").stat(), before)
-        other = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--resume",
-                                 "--scale-rule", "ceil")
+        other = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, "--resume",
+                                 "--alphas", "0,1")
         self.assert_refused(other, 2, "exists and is of another job", "recipe")
 
     def test_a_second_job_for_the_same_output_is_refused(self):
         with open(self.folder / ".out.quantmill-lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # as a job at work does
-            second = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, ranks=2)
+            second = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, ranks=2)
             self.assert_refused(second, 2, "another job is writing")
         self.finish()
 
@@ -195,7 +207,7 @@ class Resume(PreparedTest):
         kill(processes_of(job.pid))
         self.end(job)
         (work / "output" / "model.safetensors").unlink()
-        result = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, "--resume")
+        result = self.run_program("quantize", self.model, self.folder / "out", "--stats", self.stats, *SHORT_SEARCH, "--resume")
         self.assert_refused(result, 4, r"model\.safetensors", "--restart")
 
 

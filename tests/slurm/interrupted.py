@@ -7,7 +7,7 @@ import sys
 import time
 
 import slurm_cluster
-from jobs import hashes
+from jobs import SHORT_SEARCH, hashes
 from slurm_cluster import QUANTMILL, ROOT, SCRIPTS
 
 FAULTS = os.environ["QUANTMILL_FAULTS"]
@@ -21,7 +21,7 @@ class Interrupted(slurm_cluster.ClusterTest):
         cls.model, cls.stats = cls.folder / "drafter", cls.folder / "calib"
         subprocess.run([sys.executable, ROOT / "scripts/make_demo_drafter.py", cls.folder, "--gigabytes", "0.05"],
                        check=True, capture_output=True)
-        subprocess.run([QUANTMILL, "quantize", cls.model, cls.folder / "alone", "--stats", cls.stats],
+        subprocess.run([QUANTMILL, "quantize", cls.model, cls.folder / "alone", "--stats", cls.stats, *SHORT_SEARCH],
                        check=True, capture_output=True, timeout=120)
         cls.wanted = hashes(cls.folder / "alone")
 
@@ -29,7 +29,7 @@ class Interrupted(slurm_cluster.ClusterTest):
         """Starts a job and waits until it has made some work durable."""
         self.out, self.log = self.folder / self._testMethodName, self.folder / f"{self._testMethodName}.log"
         said = self.slurm("sbatch", "--mem-per-cpu=500M", f"--output={self.log}", "--nodes=1", "--ntasks-per-node=2", *options,
-                          SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats, *SLOW,
+                          SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats, *SHORT_SEARCH, *SLOW,
                           program=program).stdout
         self.job = re.search(r"\d+", said).group()
         work = self.folder / f".{self.out.name}.quantmill-work"
@@ -82,7 +82,7 @@ class Interrupted(slurm_cluster.ClusterTest):
         self.wait_for("end of the job", lambda: self.state(self.job) == "TIMEOUT", seconds=180, log=self.log)
         print(self.log.read_text())
         self.slurm("sbatch", "--wait", "--mem-per-cpu=500M", f"--output={self.log}", "--nodes=1", "--ntasks-per-node=2",
-                   SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats)
+                   SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats, *SHORT_SEARCH)
         self.assertRegex(self.log.read_text(), r"resumed: [1-9]")
         self.assertEqual(hashes(self.out), self.wanted)
 
@@ -107,7 +107,7 @@ class Interrupted(slurm_cluster.ClusterTest):
         self.slurm("scancel", self.job)
         self.wait_for("end of the job", lambda: self.state(self.job) == "CANCELLED", log=self.log)
         again = self.slurm("sbatch", "--wait", "--mem-per-cpu=500M", f"--output={self.log}", "--nodes=1", "--ntasks-per-node=2",
-                           SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats)
+                           SCRIPTS / "quantize.sbatch", self.model, self.out, "--stats", self.stats, *SHORT_SEARCH)
         self.assertEqual(again.returncode, 0)
         self.assertRegex(self.log.read_text(), r"resumed: [1-9]")
         self.assertEqual(hashes(self.out), self.wanted)

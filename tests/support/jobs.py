@@ -19,6 +19,8 @@ GOLDEN = ROOT / "tests" / "golden"
 TINY = GOLDEN / "dflash2-tiny"
 CALIB = TINY / "calib" / "calib"
 PROGRAM = os.environ["QUANTMILL"]
+# One choice of scales for each fold group: block by block, the default of mxfp4, takes ten times longer.
+SHORT_SEARCH = ["--scaling", "awq-grid", "--scale-rule", "even", "--objective", "w4a16"]
 
 sys.path.insert(0, str(GOLDEN / "fold"))
 
