@@ -79,7 +79,7 @@ class ScaleSearch(PreparedTest):
 
     def test_no_other_rule_has_less_error(self):
         name = "model.layers.1.self_attn.q_proj"
-        for scheme in ("mxfp4", "mxfp6-e2m3", "int4-g32"):
+        for scheme in ("mxfp4", "mxfp6-e2m3", "nvfp4", "int4-g32", "int4-asym-g32"):
             with self.subTest(scheme=scheme):
                 errors = {}
                 for rule in ("mse", "even", "floor"):
@@ -94,7 +94,7 @@ class ScaleSearch(PreparedTest):
                 self.assertLess(errors["mse"], min(errors["even"], errors["floor"]))
 
     def test_the_same_bytes_however_it_runs_and_verify_makes_them_again(self):
-        for scheme in ("mxfp4", "int4-g32"):
+        for scheme in ("mxfp4", "nvfp4", "int4-g32"):
             with self.subTest(scheme=scheme):
                 options = ["--scheme", scheme, "--scale-rule", "mse"]
                 out = self.quantize(*options, source=self.model, stats=self.stats)
@@ -110,9 +110,10 @@ class ScaleSearch(PreparedTest):
     def test_the_search_of_channel_scales_counts_on_it(self):
         found = {}
         for rule in ("mse", "even"):
-            out = self.quantize("--scale-rule", rule, source=self.model, stats=self.stats)
+            out = self.quantize("--scaling", "awq-grid", "--objective", "w4a16", "--scale-rule", rule, source=self.model, stats=self.stats)
             groups = json.loads((out / "quantmill_manifest.json").read_text())["fold_groups"]
             found[rule] = {group["name"]: group["errors"] for group in groups if group["alpha"] is not None}
+        self.assertGreater(len(found["mse"]), 5)
         for name, errors in found["mse"].items():
             self.assertTrue(all(np.array(errors) <= np.array(found["even"][name])), name)
             self.assertLess(errors[0], found["even"][name][0], name)
