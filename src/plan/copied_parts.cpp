@@ -51,8 +51,7 @@ std::string CopiedParts::module_around(const std::string& module) const {
   std::string around = module.substr(prefix->size());
   around.resize(std::min(around.rfind('.'), around.size()));
   const std::size_t number = around.rfind('.');
-  if (number != std::string::npos &&
-      around.find_first_not_of("0123456789", number + 1) == std::string::npos) {
+  if (number != std::string::npos && is_number(around.substr(number + 1))) {
     around.resize(number);  // of one expert: all of them
   }
   return around;

@@ -16,10 +16,6 @@ namespace quantmill {
 
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // `name` with all of its whole-part numbers but the first `kept` as "#": "layers.3.mlp.experts.17"
 // -> "layers.3.mlp.experts.#" for 1. Digits beside letters ("w1") are no numbers.
 std::string with_numbers(std::string_view name, std::size_t kept) {
@@ -28,9 +24,8 @@ std::string with_numbers(std::string_view name, std::size_t kept) {
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('.', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);
-    const bool is_number = !part.empty() && std::ranges::all_of(part, is_digit);
-    numbers += is_number ? 1U : 0U;
-    pattern += is_number && numbers > kept ? "#" : part;
+    numbers += is_number(part) ? 1U : 0U;
+    pattern += is_number(part) && numbers > kept ? "#" : part;
     pattern += end < name.size() ? "." : "";
     begin = end + 1;
   }

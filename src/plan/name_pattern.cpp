@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/pattern.h"
 
 namespace quantmill {
 
@@ -23,10 +24,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 }  // namespace
-
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 NamePattern::NamePattern(const std::string& text) : text_(text) {
   const auto fail = [&](const std::string& what) {

@@ -47,7 +47,4 @@ class NamePattern {
 // `text` with {placeholder} replaced. kInput, with the text, for one that has no value.
 std::string fill_in(const std::string& text, const NameBinding& binding);
 
-// Whether a text is digits only: what a number in a name is.
-bool is_number(std::string_view text);
-
 }  // namespace quantmill

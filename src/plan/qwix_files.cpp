@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/pattern.h"
 #include "base/version.h"
 #include "plan/jax_model.h"
 

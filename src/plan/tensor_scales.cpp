@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/pattern.h"
 #include "plan/kv_scales.h"
 
 namespace quantmill {
@@ -93,15 +94,13 @@ std::string find_without_maxima(const Statistics& statistics, const Plan& plan) 
 }  // namespace
 
 std::string peer_family(const std::string& name) {
-  constexpr const char* kDigits = "0123456789";
   std::string family;
   bool is_first = true;
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t end = std::min(name.find_first_of(".[]", begin), name.size());
     const std::string part = name.substr(begin, end - begin);
-    const bool is_number = !part.empty() && part.find_first_not_of(kDigits) == std::string::npos;
-    family += is_number && !is_first ? "#" : part;
-    is_first = is_first && !is_number;
+    family += is_number(part) && !is_first ? "#" : part;
+    is_first = is_first && !is_number(part);
     if (end < name.size()) {
       family += name[end];
     }

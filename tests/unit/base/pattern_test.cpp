@@ -26,6 +26,14 @@ TEST(Pattern, QuestionMarkAndSetMatchOneCharacter) {
   EXPECT_FALSE(matches_pattern("layers.[0-2].x", "layers.3.x"));
 }
 
+TEST(IsNumber, TakesDigitsOnly) {
+  EXPECT_TRUE(is_number("0"));
+  EXPECT_TRUE(is_number("120"));
+  for (const char* text : {"", "w1", "1w", "-1", "1.5", " 1"}) {
+    EXPECT_FALSE(is_number(text)) << text;
+  }
+}
+
 TEST(ReplaceAll, ReplacesEveryOccurrence) {
   EXPECT_EQ(replace_all("layers.{i}.{i}", "{i}", "12"), "layers.12.12");
 }
