@@ -47,13 +47,12 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
   }
   const Checkpoint checkpoint = Checkpoint::open(job.source);
   Statistics statistics;
-  if (job.statistics) {
+  if (uses_statistics(job)) {
     statistics = load_statistics(
         *job.statistics,
         partition_rule(choose_architecture(job.recipe.architecture, checkpoint.config_text())));
   }
-  const Plan plan = searches_scales(job) ? make_plan(checkpoint, statistics, job.recipe)
-                                         : make_plan_without_search(checkpoint, job.recipe);
+  const Plan plan = make_job_plan(checkpoint, statistics, job);
   check_resources(job, checkpoint, plan, options.num_threads);
   const SlurmBlock block = suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate);
   std::cout << (own.json ? add_slurm_block(plan_to_json(plan), block)

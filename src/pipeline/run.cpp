@@ -50,11 +50,7 @@ class Stopwatch {
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
-  const bool weighs = options.recipe.scale_rule == ScaleRule::kMse;
-  const bool wants_maxima =
-      options.recipe.kv_cache != KvCache::kNone ||
-      (takes_input_scales(options.recipe) && options.recipe.input_scales != InputScales::kNone);
-  if (!options.statistics || !(searches_scales(options) || weighs || wants_maxima)) {
+  if (!uses_statistics(options)) {
     return {};
   }
   PartitionOf partition;
@@ -201,6 +197,30 @@ bool searches_scales(const JobOptions& options) {
          !options.scales;
 }
 
+bool uses_statistics(const JobOptions& options) {
+  const Recipe& recipe = options.recipe;
+  const bool weighs = recipe.scale_rule == ScaleRule::kMse;
+  const bool wants_maxima =
+      recipe.kv_cache != KvCache::kNone ||
+      (takes_input_scales(recipe) && recipe.input_scales != InputScales::kNone);
+  return options.statistics && (searches_scales(options) || weighs || wants_maxima);
+}
+
+Plan make_job_plan(const Checkpoint& checkpoint,
+                   const Statistics& statistics,
+                   const JobOptions& options) {
+  Plan plan = searches_scales(options) || !statistics.empty()
+                  ? make_plan(checkpoint, statistics, options.recipe)
+                  : make_plan_without_search(checkpoint, options.recipe);
+  if ((plan.recipe.input_scales == InputScales::kStatic || !plan.kv_scales.empty()) &&
+      statistics.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "--input-scales static and --kv-cache need activation statistics: give --stats "
+                "FILE.h5 or --stats PREFIX (of PREFIX.tp0.pt …)");
+  }
+  return plan;
+}
+
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
                                   int num_threads,
                                   std::uint64_t smallest_bytes,
@@ -263,16 +283,7 @@ std::string run_job(const Team& team,
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
-    plan = searches_scales(options) || !statistics.empty()
-               ? make_plan(*checkpoint, statistics, options.recipe)
-               : make_plan_without_search(*checkpoint, options.recipe);
-    if ((plan->recipe.input_scales == InputScales::kStatic || !plan->kv_scales.empty()) &&
-        statistics.empty()) {
-      throw Error(ErrorCode::kUsage,
-                  "--input-scales static and --kv-cache need activation statistics: give --stats "
-                  "FILE.h5 or "
-                  "--stats PREFIX (of PREFIX.tp0.pt …)");
-    }
+    plan = make_job_plan(*checkpoint, statistics, options);
     buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
     request.inputs =
         make_fingerprint(*checkpoint,

@@ -50,6 +50,16 @@ std::string run_job(const Team& team,
 // Whether scales are searched, and so statistics needed.
 bool searches_scales(const JobOptions& options);
 
+// Whether the job reads the statistics that its options name: to search scales, to weigh errors, or
+// for maxima.
+bool uses_statistics(const JobOptions& options);
+
+// What the job will do. `statistics`: empty unless uses_statistics. Errors: what make_plan refuses;
+// kUsage: scales of activations or of the key-value cache are asked for, and there are none.
+Plan make_job_plan(const Checkpoint& checkpoint,
+                   const Statistics& statistics,
+                   const JobOptions& options);
+
 // What can be refused before any work: memory (kUsage), the output's place (kUsage, kIo) and the
 // disk space there (kIo). Returns the buffers of each worker.
 std::uint64_t check_resources(const JobOptions& options,

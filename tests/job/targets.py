@@ -125,6 +125,15 @@ class KeyValueCache(PreparedTest):
         self.assertEqual(section["layer_quant_config"]["*k_proj"]["output_tensors"]["dtype"], "fp8_e4m3")
         self.assertEqual(section["layer_quant_config"], section["kv_cache_quant_config"])
 
+    def test_the_plan_has_the_scales_of_the_job(self):
+        for options in (("--scheme", "fp8-tensor"), ("--scheme", "nvfp4"), ("--scheme", "fp8-channel", "--kv-cache", "fp8")):
+            with self.subTest(options=options):
+                options += ("--scaling", "none", "--stats", self.stats)
+                plan = json.loads(self.run_program("plan", self.model, self.folder / "out", *options, "--json").stdout)
+                out = self.quantize(*options, source=self.model, stats=None)
+                written = {file.name: file.stat().st_size for file in out.glob("*.safetensors")}
+                self.assertEqual({file["name"]: file["bytes"] for file in plan["files"]}, written)
+
     def test_what_can_not_be_is_refused(self):
         few = {name: record for name, record in self.records.items() if name != "layers.1.self_attn.v_cache"}
         write_torch_archive(self.folder / "few.tp0.pt", few)
@@ -132,6 +141,8 @@ class KeyValueCache(PreparedTest):
         result = self.run_program("plan", self.model, self.folder / "out", *options, "--stats", self.folder / "few")
         self.assert_refused(result, 3, "layers.1.self_attn.v_cache", "collect --kv-cache")
         result = self.run_program("convert", self.model, self.folder / "out", *options)
+        self.assert_refused(result, 2, "--kv-cache need")
+        result = self.run_program("plan", self.model, self.folder / "out", *options, "--scaling", "none")
         self.assert_refused(result, 2, "--kv-cache need")
         result = self.run_program("plan", self.model, self.folder / "out", "--scheme", "fp8-block", "--kv-cache", "fp8", "--scaling", "none")
         self.assert_refused(result, 2, "no place for kv_cache")
