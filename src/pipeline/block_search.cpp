@@ -8,12 +8,12 @@
 #include "base/error.h"
 
 #include "kernels/mx.h"
+#include "pipeline/activation_errors.h"
 #include "pipeline/column_squares.h"
 #include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/search.h"
 #include "pipeline/weight_reader.h"
-#include "quant/activation_noise.h"
 #include "quant/awq.h"
 
 namespace quantmill {
@@ -50,11 +50,13 @@ class GroupSearcher {
                 const Checkpoint& checkpoint,
                 const Plan& plan,
                 const Statistics& statistics,
+                bool counted,
                 const ColumnImportance& importance,
                 const std::vector<std::vector<double>>& column_squares)
       : context_(context),
         plan_(plan),
         statistics_(statistics),
+        counted_(counted),
         importance_(importance),
         column_squares_(column_squares),
         reader_(context, checkpoint, plan.architecture) {}
@@ -170,23 +172,12 @@ class GroupSearcher {
   }
 
   void add_activation_errors(std::size_t index) {
-    const Activation& activation = plan_.architecture.activations[index];
-    const ColumnMap& columns = activation.columns;
-    if (column_squares_[index].empty() || !rounds_activations(plan_, activation)) {
-      return;
-    }
-    const InputStatistics& input = statistics_.at(activation.statistics);
-    const auto part = [&](const std::vector<double>& values) {
-      return values.empty() ? std::span<const double>()
-                            : std::span(values).subspan(columns.start, columns.num_columns());
-    };
-    ActivationNoise noise(context_, part(input.absmean), part(input.sqmean));
-    const double tokens = counts_tokens(statistics_) ? static_cast<double>(input.count) : 1;
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      const std::vector<double> errors =
-          noise.block_errors(spread_channels(columns, candidates_[i]), column_squares_[index]);
-      for (std::size_t block = 0; block < errors.size(); ++block) {
-        errors_of_block(columns, block)[i] += tokens * errors[block];
+    const ActivationErrors found = activation_errors(
+        context_, plan_, statistics_, counted_, index, column_squares_[index], candidates_);
+    const ColumnMap& columns = plan_.architecture.activations[index].columns;
+    for (std::size_t i = 0; i < found.by_candidate.size(); ++i) {
+      for (std::size_t block = 0; block < found.by_candidate[i].size(); ++block) {
+        errors_of_block(columns, block)[i] += found.tokens * found.by_candidate[i][block];
       }
     }
   }
@@ -215,6 +206,7 @@ class GroupSearcher {
   const Context& context_;
   const Plan& plan_;
   const Statistics& statistics_;
+  bool counted_;  // counts_tokens
   const ColumnImportance& importance_;
   const std::vector<std::vector<double>>& column_squares_;
   WeightReader reader_;
@@ -227,26 +219,6 @@ class GroupSearcher {
   std::vector<float> values_;
   std::vector<float> block_values_;
 };
-
-// This node's groups that are still to do, largest first.
-std::vector<std::size_t> own_tasks(const Team& team,
-                                   const std::vector<GroupTask>& tasks,
-                                   const JobJournal& journal) {
-  std::vector<std::uint64_t> costs;
-  for (const GroupTask& task : tasks) {
-    costs.push_back(task.cost);
-  }
-  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
-  std::vector<std::size_t> own;
-  for (std::size_t task = 0; task < tasks.size(); ++task) {
-    if (node_of[task] == team.node_index &&
-        !journal.find(JournalPhase::kSearch, tasks[task].first)) {
-      own.push_back(task);
-    }
-  }
-  std::ranges::stable_sort(own, [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
-  return own;
-}
 
 GroupScales to_scales(std::span<const double> result) {
   GroupScales scales;
@@ -291,14 +263,20 @@ ScaleTable search_blocks(const Team& team,
       }
     }
   }
+  const bool counted = counts_tokens(statistics);
   std::vector<GroupSearcher> workers;
   for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan, statistics, importance, column_squares);
+    workers.emplace_back(
+        context, checkpoint, plan, statistics, counted, importance, column_squares);
   }
   run_tasks(
       team,
       {"search",
-       own_tasks(team, tasks, journal),
+       own_tasks(team,
+                 costs_of(tasks),
+                 [&](std::size_t task) {
+                   return journal.find(JournalPhase::kSearch, tasks[task].first).has_value();
+                 }),
        [&](std::size_t task) { return 2 * tasks[task].cost; }},
       [&](std::size_t task, int worker) {
         workers[static_cast<std::size_t>(worker)].search(tasks[task], part(task));

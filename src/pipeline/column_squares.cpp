@@ -76,23 +76,6 @@ class Measurer {
   std::vector<float> values_;
 };
 
-// This node's tasks, largest first.
-std::vector<std::size_t> own_tasks(const Team& team, const std::vector<MeasureTask>& tasks) {
-  std::vector<std::uint64_t> costs;
-  for (const MeasureTask& task : tasks) {
-    costs.push_back(task.cost);
-  }
-  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
-  std::vector<std::size_t> own;
-  for (std::size_t task = 0; task < tasks.size(); ++task) {
-    if (node_of[task] == team.node_index) {
-      own.push_back(task);
-    }
-  }
-  std::ranges::stable_sort(own, [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
-  return own;
-}
-
 }  // namespace
 
 std::vector<std::vector<double>> measure_column_squares(const Team& team,
@@ -115,7 +98,9 @@ std::vector<std::vector<double>> measure_column_squares(const Team& team,
   }
   run_tasks(
       team,
-      {"measure", own_tasks(team, tasks), [&](std::size_t task) { return 2 * tasks[task].cost; }},
+      {"measure",
+       own_tasks(team, costs_of(tasks), [](std::size_t /*task*/) { return false; }),
+       [&](std::size_t task) { return 2 * tasks[task].cost; }},
       [&](std::size_t task, int worker) {
         workers[static_cast<std::size_t>(worker)].add(tasks[task], part(task));
       },
@@ -127,13 +112,6 @@ std::vector<std::vector<double>> measure_column_squares(const Team& team,
     squares[tasks[task].activation].assign(sums.begin(), sums.end());
   }
   return squares;
-}
-
-bool rounds_activations(const Plan& plan, const Activation& activation) {
-  return std::ranges::all_of(activation.readers, [&](std::size_t reader) {
-    const std::optional<Scheme> scheme = plan.choices[reader].scheme;
-    return !scheme || searched_scheme(*scheme) == Scheme::kMxfp4;
-  });
 }
 
 std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels) {

@@ -21,10 +21,6 @@ std::vector<std::vector<double>> measure_column_squares(const Team& team,
                                                         const Checkpoint& checkpoint,
                                                         const Plan& plan);
 
-// Whether servers round an activation to MXFP4 with Objective::kW4A4: all its quantized readers are
-// in that scheme.
-bool rounds_activations(const Plan& plan, const Activation& activation);
-
 // One value per column of an activation from one per channel.
 std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels);
 

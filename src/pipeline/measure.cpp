@@ -19,26 +19,21 @@ std::vector<std::size_t> measured_tasks(const Plan& plan) {
   return tasks;
 }
 
-// This node's share of them, largest first, without those that an earlier run finished.
-std::vector<std::size_t> own_tasks(const Team& team,
-                                   const Plan& plan,
-                                   const std::vector<std::size_t>& measured,
-                                   const JobJournal& journal) {
+// This node's share of them, without those that an earlier run finished.
+std::vector<std::size_t> own_measured(const Team& team,
+                                      const Plan& plan,
+                                      const std::vector<std::size_t>& measured,
+                                      const JobJournal& journal) {
   std::vector<std::uint64_t> costs;
   for (const std::size_t task : measured) {
     costs.push_back(plan.write_tasks[task].cost);
   }
-  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
-  std::vector<std::size_t> tasks;
-  for (std::size_t index = 0; index < measured.size(); ++index) {
-    if (node_of[index] == team.node_index &&
-        !journal.find(JournalPhase::kMeasure, measured[index])) {
-      tasks.push_back(measured[index]);
-    }
-  }
-  std::ranges::stable_sort(tasks, [&](std::size_t a, std::size_t b) {
-    return plan.write_tasks[a].cost > plan.write_tasks[b].cost;
+  std::vector<std::size_t> tasks = own_tasks(team, costs, [&](std::size_t index) {
+    return journal.find(JournalPhase::kMeasure, measured[index]).has_value();
   });
+  for (std::size_t& task : tasks) {
+    task = measured[task];
+  }
   return tasks;
 }
 
@@ -103,7 +98,7 @@ std::vector<float> measure_weights(const Team& team,
   run_tasks(
       team,
       {"measure",
-       own_tasks(team, plan, measured, journal),
+       own_measured(team, plan, measured, journal),
        [&](std::size_t task) { return plan.write_tasks[task].cost; }},
       [&](std::size_t task, int worker) {
         maxima[task] = workers[static_cast<std::size_t>(worker)].measure(plan.write_tasks[task]);

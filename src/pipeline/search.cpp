@@ -11,13 +11,13 @@
 #include "base/parallel.h"
 
 #include "kernels/mx.h"
+#include "pipeline/activation_errors.h"
 #include "pipeline/block_search.h"
 #include "pipeline/column_squares.h"
 #include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/scheme_error_curve.h"
 #include "pipeline/weight_reader.h"
-#include "quant/activation_noise.h"
 #include "quant/awq.h"
 
 namespace quantmill {
@@ -153,24 +153,6 @@ class TaskEvaluator {
   std::vector<float> values_;
 };
 
-// This node's tasks that are still to do, largest first.
-std::vector<std::size_t> own_tasks(const Team& team, const Plan& plan, const JobJournal& journal) {
-  std::vector<std::uint64_t> costs;
-  for (const SearchTask& task : plan.search_tasks) {
-    costs.push_back(task.cost);
-  }
-  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
-  std::vector<std::size_t> tasks;
-  for (std::size_t task = 0; task < costs.size(); ++task) {
-    if (node_of[task] == team.node_index && !journal.find(JournalPhase::kSearch, task)) {
-      tasks.push_back(task);
-    }
-  }
-  std::ranges::stable_sort(tasks,
-                           [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
-  return tasks;
-}
-
 // The chosen candidate: least finite error, the earliest on a tie; nothing if no error is finite.
 std::optional<std::size_t> least(std::span<const double> errors) {
   std::optional<std::size_t> best;
@@ -198,31 +180,25 @@ void add_activation_errors(const Context& context,
                            const std::vector<std::vector<float>>& candidates,
                            std::span<double> errors) {
   for (const std::size_t index : group.activations) {
-    const Activation& activation = inputs.plan.architecture.activations[index];
-    const ColumnMap& columns = activation.columns;
-    if (inputs.column_squares[index].empty() || !rounds_activations(inputs.plan, activation)) {
-      continue;
-    }
-    const InputStatistics& input = inputs.statistics.at(activation.statistics);
-    const auto part = [&](const std::vector<double>& values) {
-      return values.empty() ? std::span<const double>()
-                            : std::span(values).subspan(columns.start, columns.num_columns());
-    };
-    ActivationNoise noise(context, part(input.absmean), part(input.sqmean));
-    const double tokens = inputs.counted ? static_cast<double>(input.count) : 1;
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const std::vector<double> noises =
-          noise.block_errors(spread_channels(columns, candidates[i]), inputs.column_squares[index]);
-      errors[i] += tokens * std::accumulate(noises.begin(), noises.end(), 0.0);
+    const ActivationErrors found = activation_errors(context,
+                                                     inputs.plan,
+                                                     inputs.statistics,
+                                                     inputs.counted,
+                                                     index,
+                                                     inputs.column_squares[index],
+                                                     candidates);
+    for (std::size_t i = 0; i < found.by_candidate.size(); ++i) {
+      const std::vector<double>& blocks = found.by_candidate[i];
+      errors[i] += found.tokens * std::accumulate(blocks.begin(), blocks.end(), 0.0);
     }
   }
 }
 
 // Every group's error with each of its candidates, row-major.
-std::vector<double> activation_errors(const Team& team,
-                                      const Context& context,
-                                      const SearchInputs& inputs,
-                                      CandidateCache& candidates) {
+std::vector<double> group_activation_errors(const Team& team,
+                                            const Context& context,
+                                            const SearchInputs& inputs,
+                                            CandidateCache& candidates) {
   const std::size_t num_candidates = inputs.exponents.size();
   std::vector<double> errors(inputs.plan.groups.size() * num_candidates, 0.0);
   team.world.collectively([&] {
@@ -271,7 +247,10 @@ std::vector<double> weight_errors(const Team& team,
   run_tasks(
       team,
       {"search",
-       own_tasks(team, plan, journal),
+       own_tasks(
+           team,
+           costs_of(plan.search_tasks),
+           [&](std::size_t task) { return journal.find(JournalPhase::kSearch, task).has_value(); }),
        [&](std::size_t task) {
          const SearchTask& search = plan.search_tasks[task];
          const ModelTensor& tensor = plan.architecture.tensors[search.tensor];
@@ -348,7 +327,7 @@ ScaleTable search_scales(const Team& team,
   const std::size_t num_candidates = inputs.exponents.size();
   std::vector<double> errors(plan.groups.size() * num_candidates, 0.0);
   if (plan.recipe.objective == Objective::kW4A4) {
-    errors = activation_errors(team, context, inputs, candidates);
+    errors = group_activation_errors(team, context, inputs, candidates);
   }
   for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
     const std::size_t group = plan.search_tasks[task].group;

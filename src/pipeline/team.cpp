@@ -80,6 +80,21 @@ std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
   return node_of;
 }
 
+std::vector<std::size_t> own_tasks(const Team& team,
+                                   std::span<const std::uint64_t> costs,
+                                   const std::function<bool(std::size_t task)>& is_done) {
+  const std::vector<std::size_t> node_of = assign_to_nodes(costs, team.node_ranks);
+  std::vector<std::size_t> tasks;
+  for (std::size_t task = 0; task < costs.size(); ++task) {
+    if (node_of[task] == team.node_index && !is_done(task)) {
+      tasks.push_back(task);
+    }
+  }
+  std::ranges::stable_sort(tasks,
+                           [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  return tasks;
+}
+
 void run_tasks(const Team& team,
                const TaskList& list,
                const std::function<void(std::size_t task, int worker)>& run,

@@ -45,6 +45,22 @@ Team make_team(int num_threads, int ranks_per_node);
 std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,
                                          std::span<const int> node_ranks);
 
+// The items of this node (assign_to_nodes) that are not done, largest cost first. The same on each
+// of its ranks. Pure.
+std::vector<std::size_t> own_tasks(const Team& team,
+                                   std::span<const std::uint64_t> costs,
+                                   const std::function<bool(std::size_t task)>& is_done);
+
+// The member `cost` of each.
+template <typename Task>
+std::vector<std::uint64_t> costs_of(const std::vector<Task>& tasks) {
+  std::vector<std::uint64_t> costs;
+  for (const Task& task : tasks) {
+    costs.push_back(task.cost);
+  }
+  return costs;
+}
+
 // One node's share of a phase, the same on each of its ranks.
 struct TaskList {
   std::string_view phase;  // what the log calls it
