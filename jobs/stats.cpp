@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "plan/architecture.h"
+#include "stats/gram.h"
 #include "stats/import.h"
 #include "stats/merge.h"
 #include "stats/store.h"
@@ -72,7 +73,19 @@ int run_merge(const StatsOptions& options) {
     runs.push_back(read_statistics(input));
   }
   const Statistics merged = merge_runs(runs);
-  write_statistics(options.output, merged);
+  std::vector<GramFile> files;
+  for (const std::string& input : options.inputs) {
+    files.emplace_back(input);
+  }
+  write_statistics(options.output, merged, [&](const std::string& name) {
+    std::vector<GramPart> parts;
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+      if (runs[run].contains(name)) {
+        parts.push_back({&files[run], runs[run].at(name).gram_tokens});
+      }
+    }
+    return merge_grams(parts, name, merged.at(name).absmean.size());
+  });
   report_written(merged, options.output);
   return 0;
 }
@@ -182,6 +195,7 @@ std::string print_json(const Statistics& statistics) {
                       {"max", optional_number(summary.maximum)},
                       {"outlier_ratio", optional_number(summary.outlier_ratio)},
                       {"has_sqmean", !input.sqmean.empty()},
+                      {"gram_tokens", input.gram_tokens},
                       {"source", input.source}});
   }
   // Names come from files and need not be UTF-8.

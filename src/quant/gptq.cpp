@@ -1,6 +1,7 @@
 #include "quant/gptq.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/checked.h"
@@ -73,8 +74,11 @@ std::optional<ErrorFeedback> make_error_feedback(std::span<double> gram,
   for (std::size_t b = 0; b < columns; ++b) {
     for (std::size_t a = 0; a < b; ++a) {
       const double* const row = factor.data() + (columns - 1 - a) * columns;
-      feedback.factors[b * columns + a] =
-          static_cast<float>(row[columns - 1 - b] / row[columns - 1 - a]);
+      const double ratio = row[columns - 1 - b] / row[columns - 1 - a];
+      if (!std::isfinite(ratio)) {
+        return std::nullopt;  // LAPACK does not look for NaN
+      }
+      feedback.factors[b * columns + a] = static_cast<float>(ratio);
     }
   }
   return feedback;

@@ -58,4 +58,24 @@ LowerTriangle GramFile::read(const std::string& name, std::uint64_t channels) co
   return gram;
 }
 
+LowerTriangle merge_grams(const std::vector<GramPart>& parts,
+                          const std::string& name,
+                          std::uint64_t channels) {
+  std::vector<double> sums(lower_triangle_size(channels), 0.0);
+  double tokens = 0;
+  for (const GramPart& part : parts) {
+    const LowerTriangle gram = part.file->read(name, channels);
+    tokens += static_cast<double>(part.tokens);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] += static_cast<double>(part.tokens) * double{gram[i]};
+    }
+  }
+  LowerTriangle merged;
+  merged.reserve(sums.size());
+  for (const double sum : sums) {
+    merged.push_back(static_cast<float>(sum / tokens));
+  }
+  return merged;
+}
+
 }  // namespace quantmill

@@ -38,4 +38,15 @@ class GramFile {
   std::unique_ptr<Opened> opened_;
 };
 
+// The matrix of an input in several files, each weighted by its tokens: that of all tokens
+// together. Errors: as GramFile::read.
+struct GramPart {
+  const GramFile* file = nullptr;
+  std::uint64_t tokens = 0;
+};
+
+LowerTriangle merge_grams(const std::vector<GramPart>& parts,
+                          const std::string& name,
+                          std::uint64_t channels);
+
 }  // namespace quantmill

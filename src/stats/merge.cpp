@@ -179,6 +179,9 @@ void add_run(const std::string& name,
     merged.absmax[channel] = std::max(merged.absmax[channel], run.absmax[channel]);
   }
   merged.count = *total;
+  const bool have_grams = merged.gram_tokens > 0 && run.gram_tokens > 0;
+  merged.gram_tokens =
+      have_grams ? checked_add(merged.gram_tokens, run.gram_tokens).value_or(0) : 0;
   if (merged.part_channels != run.part_channels) {
     merged.part_channels = {merged.absmean.size()};
   }

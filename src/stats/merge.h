@@ -23,10 +23,10 @@ Statistics merge_tensor_parallel(const std::vector<Statistics>& parts,
                                  const PartitionOf& partition_of);
 
 // Several runs of the same model -> one: means weighted by token count, maxima by max, counts
-// added. An input that only some runs have keeps theirs. Runs that were recorded on different
-// numbers of ranks give a single part. Errors, kInput, naming input and run: no runs, different
-// numbers of channels, partitions or kinds of vectors, an input without a count in one of several
-// runs, more tokens than 64 bits can count.
+// added; a Gram matrix is there (gram_tokens) if all runs have one. An input that only some runs
+// have keeps theirs. Runs that were recorded on different numbers of ranks give a single part.
+// Errors, kInput, naming input and run: no runs, different numbers of channels, partitions or kinds
+// of vectors, an input without a count in one of several runs, more tokens than 64 bits can count.
 Statistics merge_runs(const std::vector<Statistics>& runs);
 
 }  // namespace quantmill

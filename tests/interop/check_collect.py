@@ -1,9 +1,11 @@
 """scripts/collect on a small real model class: what it records is what the model's linears see, and quantize takes it."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
+import h5py
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -49,6 +51,30 @@ def inputs_of(model, name, tokens, length):
     return torch.cat(caught).double()
 
 
+def check_grams(report, name, model, tokens, folder):
+    """--gram: the second moments that the model's linears see, clipped, in the file that --rounding gptq takes."""
+    prefix = WORK / f"grams-{name}"
+    done = run(sys.executable, ROOT / "scripts" / "collect", folder, folder / "a.txt", folder / "b.jsonl", "-o", prefix,
+               "--tokens", "256", "--length", "64", "--device", "cpu", "--gram", "--clip", "1.5")
+    report.check(f"collect {name}: Gram matrices", None if done.returncode == 0 else done.stderr[-500:])
+    with h5py.File(f"{prefix}.h5") as file:
+        for module in ("layers.1.self_attn.q_proj", "layers.0.self_attn.o_proj"):
+            wanted = 0
+            for rows in inputs_of(model, "model." + module, tokens[:256], 64).split(64):
+                sizes = rows.square().sum(1)
+                wanted = wanted + torch.einsum("t,ti,tj->ij", torch.clamp(1.5 * sizes.median() / sizes, max=1), rows, rows) / 256
+            got = torch.from_numpy(file[f"inputs/{module}/gram"][:]).double()
+            wanted = wanted[tuple(torch.tril_indices(len(wanted), len(wanted)))]
+            difference = float((got - wanted).abs().max() / wanted.abs().max())
+            report.check(f"collect {name}: Gram matrix of {module}", None if difference < 1e-5 else f"differs by {difference:.1e}")
+    out = WORK / f"grams-{name}-out"
+    done = run(os.environ["QUANTMILL"], "quantize", folder, out, "--stats", f"{prefix}.h5", "--rounding", "gptq")
+    counted = re.search("gptq: ([0-9]+) of ([0-9]+) quantized tensors", done.stderr)
+    # Inputs of single experts are not recorded.
+    expected = None if done.returncode == 0 and counted and int(counted[1]) >= 12 else (done.stdout + done.stderr)[-500:]
+    report.check(f"collect {name}: quantize --rounding gptq takes them", expected)
+
+
 def check(report, name):
     folder = WORK / f"collect-{name}"
     model = save(name, folder)
@@ -75,6 +101,7 @@ def check(report, name):
     done = run(os.environ["QUANTMILL"], "quantize", folder, out, "--stats", prefix)
     wrong = None if done.returncode == 0 and "scaled fold groups" in done.stdout else (done.stdout + done.stderr)[-500:]
     report.check(f"collect {name}: quantize takes the statistics", wrong)
+    check_grams(report, name, model, tokens, folder)
     done = run(sys.executable, ROOT / "scripts" / "collect", folder, folder / "config.json", "-o", WORK / "no", "--device", "cpu")
     report.check(f"collect {name}: text that is none is refused", None if done.returncode != 0 else "it was taken")
 

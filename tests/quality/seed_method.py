@@ -31,7 +31,7 @@ def scales(weights, absmean):
     return best[1]
 
 
-def quantize_model(weights, layers, statistics):
+def quantize_model(weights, layers, absmean):
     result = dict(weights)
     for layer in range(layers):
         at = f"model.layers.{layer}."
@@ -39,10 +39,10 @@ def quantize_model(weights, layers, statistics):
                                                                  "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")}
         for norm, readers in (("input_layernorm", [f"self_attn.{x}_proj" for x in "qkv"]),
                               ("post_attention_layernorm", ["mlp.gate_proj", "mlp.up_proj"])):
-            s = scales(torch.cat([part[name] for name in readers]), statistics[at + readers[0]]["absmean"])
+            s = scales(torch.cat([part[name] for name in readers]), absmean[at + readers[0]])
             result[f"{at}{norm}.weight"] = bf16(result[f"{at}{norm}.weight"] / s)
             part |= {name: bf16(part[name] * s) for name in readers}
-        s = scales(part["mlp.down_proj"], statistics[at + "mlp.down_proj"]["absmean"])
+        s = scales(part["mlp.down_proj"], absmean[at + "mlp.down_proj"])
         part["mlp.up_proj"] = bf16(part["mlp.up_proj"] / s.unsqueeze(1))
         part["mlp.down_proj"] = bf16(part["mlp.down_proj"] * s)
         result |= {f"{at}{name}.weight": quantize(value) for name, value in part.items()}

@@ -46,6 +46,7 @@ void expect_equal(const InputStatistics& found, const InputStatistics& wanted) {
   EXPECT_EQ(found.absmax, wanted.absmax);
   EXPECT_EQ(found.count, wanted.count);
   EXPECT_EQ(found.has_count, wanted.has_count);
+  EXPECT_EQ(found.gram_tokens, wanted.gram_tokens);
   EXPECT_EQ(found.partition, wanted.partition);
   EXPECT_EQ(found.part_channels, wanted.part_channels);
   EXPECT_EQ(found.source, wanted.source);
@@ -102,6 +103,50 @@ class Store : public testing::Test {
 };
 
 constexpr const char* kAbsmean = "/inputs/plain/absmean";
+
+TEST_F(Store, GramMatricesAreReadOneByOne) {
+  Statistics statistics = example();
+  statistics["layers.0.mlp.down_proj"].gram_tokens = 40;
+  const std::filesystem::path file = folder_.path() / "gram.h5";
+  write_statistics(file, statistics, [](const std::string& name) {
+    EXPECT_EQ(name, "layers.0.mlp.down_proj");
+    return LowerTriangle{1, 2, 3, 4, 5, 6};
+  });
+  const Statistics found = read_statistics(file);
+  EXPECT_EQ(found.at("layers.0.mlp.down_proj").gram_tokens, 40);
+  EXPECT_EQ(found.at("plain").gram_tokens, 0);
+  EXPECT_THAT(GramFile(file).read("layers.0.mlp.down_proj", 3),
+              testing::ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST_F(Store, GramMatricesOfSeveralRunsAreWeightedByTokens) {
+  const auto write = [&](const std::string& name, std::uint64_t tokens, float value) {
+    Statistics statistics = example();
+    statistics["plain"].gram_tokens = tokens;
+    write_statistics(folder_.path() / name, statistics, [value](const std::string&) {
+      return LowerTriangle{value, -value, 2 * value};
+    });
+    return GramFile(folder_.path() / name);
+  };
+  const GramFile first = write("first.h5", 300, 1);
+  const GramFile second = write("second.h5", 100, 5);
+  EXPECT_THAT(merge_grams({{&first, 300}, {&second, 100}}, "plain", 2),
+              testing::ElementsAre(2, -2, 4));
+}
+
+TEST_F(Store, DamagedGramMatricesAreRefused) {
+  const auto refusal = [&](LowerTriangle gram) {
+    Statistics statistics = example();
+    statistics["plain"].gram_tokens = 9;
+    write_statistics(file_, statistics, [&](const std::string&) { return gram; });
+    return refusal_of(
+        [](const std::filesystem::path& file) { (void)GramFile(file).read("plain", 2); });
+  };
+  EXPECT_THAT(refusal({1, 2}), AllOf(HasSubstr("/inputs/plain/gram"), HasSubstr("has 2 values")));
+  EXPECT_THAT(refusal({1, std::numeric_limits<float>::quiet_NaN(), 1}),
+              HasSubstr("channels 1 and 0 have nan"));
+  EXPECT_THAT(refusal({1, -1, -1}), HasSubstr("channels 1 and 1 have -1"));
+}
 
 TEST_F(Store, ReadsWhatWasWritten) {
   write_statistics(file_, example());
