@@ -22,7 +22,8 @@ void note_fusion_problems(Plan& plan);
 
 // Why `ranks` servers can't share the quantized weights of a plan, one line for each kind of them;
 // empty: they can. Readers of an activation that is split over ranks are cut by columns, what the
-// architecture calls replicated is not cut, all else is cut by rows. Fusion problems are among them.
+// architecture calls replicated is not cut, all else is cut by rows. Fusion problems are among
+// them.
 std::vector<std::string> tensor_parallel_problems(const Plan& plan, std::uint64_t ranks);
 
 // The powers of two up to 64 without problems.
