@@ -21,7 +21,7 @@ struct JobCommandOptions {
   std::optional<std::string> compat_scales;
   std::optional<std::string> scales;
   std::shared_ptr<RecipeOptions> recipe;
-  std::uint64_t check_tensor_parallel = 1;
+  std::uint64_t check_tensor_parallel = 0;
   std::string memory = "2G";
   std::string backend = "auto";
   std::optional<std::string> log_json;

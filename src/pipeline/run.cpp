@@ -275,7 +275,9 @@ std::uint64_t check_resources(const JobOptions& options,
                               const Checkpoint& checkpoint,
                               const Plan& plan,
                               int num_threads) {
-  check_tensor_parallel(plan, options.check_tensor_parallel);
+  if (options.check_tensor_parallel != 0) {
+    check_tensor_parallel(plan, options.check_tensor_parallel);
+  }
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
   const std::uint64_t buffer_bytes = worker_buffer_bytes(options.memory_bytes,

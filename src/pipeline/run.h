@@ -27,7 +27,7 @@ struct JobOptions {
       compat_scales;                            // see read_compat_scales; instead of statistics
   std::optional<std::filesystem::path> scales;  // see read_given_scales; instead of statistics
   Recipe recipe;
-  std::uint64_t check_tensor_parallel = 1;              // ranks that are to serve the output
+  std::uint64_t check_tensor_parallel = 0;              // ranks that are to serve it; 0: any
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank
   bool overwrite = false;
   StartMode start = StartMode::kStart;

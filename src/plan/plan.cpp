@@ -17,6 +17,7 @@
 #include "plan/qwix_layout.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
+#include "plan/tensor_parallel.h"
 #include "plan/tensor_scales.h"
 
 namespace quantmill {
@@ -337,6 +338,7 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
     place_qwix(checkpoint, config, plan);
   } else {
     place(checkpoint, plan);
+    note_fusion_problems(plan);
   }
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {

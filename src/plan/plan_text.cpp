@@ -162,8 +162,9 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
                       format_size(plan.source_bytes),
                       format_size(plan.output_bytes),
                       100 * coverage(plan));
+  const std::vector<std::uint64_t> degrees = tensor_parallel_degrees(plan);
   text += fmt::format("tensor-parallel ranks that can share it: {}\n",
-                      fmt::join(tensor_parallel_degrees(plan), ", "));
+                      degrees.empty() ? "none" : fmt::format("{}", fmt::join(degrees, ", ")));
   const TypeSizes sizes = sizes_by_type(plan, checkpoint);
   for (const auto& [name, bytes] : sizes.before) {
     text += fmt::format("  before  {:<8} {:>12}\n", name, format_size(bytes));

@@ -106,7 +106,8 @@ void fail_scales(const std::vector<SourceTensor>& stored, const SourceWeight& we
 void describe_packed_integers(const std::vector<SourceTensor>& stored,
                               const QuantizationSettings& settings,
                               SourceWeight& weight) {
-  const CodeSettings& codes = settings.codes_of(module_of(weight.entry.name));
+  const std::string& name = weight.entry.name;  // X.weight_packed
+  const CodeSettings& codes = settings.codes_of(module_of(name.substr(0, name.rfind("_packed"))));
   const std::uint32_t bits = known_bits(weight, codes.num_bits.value_or(0), true);
   const Shape& scales = stored[*weight.scales].entry.shape;
   Shape shape = weight.entry.shape;

@@ -74,14 +74,15 @@ def write_model(name):
 
 
 @torch.no_grad()
-def record_inputs(source):
-    """Statistics over random tokens as scripts/collect records them, keys and values too."""
+def record_inputs(source, tokens=None):
+    """Statistics as scripts/collect records them, keys and values too; over random tokens unless some are given."""
     collect = importlib.machinery.SourceFileLoader("collect", str(ROOT.parent / "scripts" / "collect")).load_module()
     model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
     recorder = collect.Recorder(model, torch)
-    tokens = torch.randint(3, VOCABULARY, (4, 128), generator=torch.Generator().manual_seed(3))
+    if tokens is None:
+        tokens = torch.randint(3, VOCABULARY, (4, 128), generator=torch.Generator().manual_seed(3))
     model(tokens, use_cache=True, past_key_values=collect.recording_cache(model, recorder))
-    prefix = source.with_name(source.name + "-inputs")
+    prefix = WORK / (source.name + "-inputs")
     torch.save(recorder.statistics(), f"{prefix}.tp0.pt")
     return prefix
 

@@ -72,14 +72,14 @@ def check_list(folder):
 
 
 @torch.no_grad()
-def load_with_transformers(folder, dtype):
-    """(model, its logits of TOKENS): the class loads the folder, every tensor finds its place and its shape."""
+def load_with_transformers(folder, dtype, tokens=TOKENS):
+    """(model, its logits of the tokens): the class loads the folder, every tensor finds its place and its shape."""
     model, said = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager",
                                                                     output_loading_info=True)
     wrong = {what: sorted(map(str, names)) for what, names in said.items() if names}
     if wrong:
         raise ValueError(str(wrong))
-    return model.eval(), model(TOKENS).logits.float()
+    return model.eval(), model(tokens).logits.float()
 
 
 def dtype_in_transformers(folder):

@@ -53,13 +53,13 @@ def linear_values(model):
     return found
 
 
-def log_probabilities(llm):
+def log_probabilities(llm, prompt=PROMPT, num_tokens=NUM_TOKENS):
     """(tokens: the prompt and those generated greedily, the log-probability of each but the first)"""
-    sampling = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, prompt_logprobs=0, logprobs=0,
+    sampling = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, prompt_logprobs=0, logprobs=0,
                               detokenize=False)
-    said = llm.generate([{"prompt_token_ids": PROMPT}], sampling, use_tqdm=False)[0]
+    said = llm.generate([{"prompt_token_ids": prompt}], sampling, use_tqdm=False)[0]
     generated = said.outputs[0]
-    tokens = PROMPT + list(generated.token_ids)
+    tokens = prompt + list(generated.token_ids)
     entries = [*said.prompt_logprobs[1:], *generated.logprobs]
     return tokens, torch.tensor([entry[token].logprob for token, entry in zip(tokens[1:], entries)])
 

@@ -93,13 +93,15 @@ class Mixed(PreparedTest):
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_packed_integers_of_two_widths_are_told_apart(self):
-        options = ("--scheme", "int4-g32", "--scheme-for", "*.self_attn.*=int8")
-        out = self.quantize(*options, "--scaling", "none", source=self.model, stats=None)
-        plain = read_folder(self.quantize("--scheme", "f32", "--scaling", "none", source=out, stats=None))
-        tensors = read_folder(out)
-        for name in sorted(self.tensors):
-            if name.endswith("_proj.weight"):
-                np.testing.assert_array_equal(plain[name][1], decoded(tensors, name).astype("<f4"), name)
+        for first, attention in (("int4-g32", "int8"), ("int8", "int4-g32"), ("w8a16", "int4-asym-g32")):
+            with self.subTest(first=first, attention=attention):
+                options = ("--scheme", first, "--scheme-for", f"*.self_attn.*={attention}", "--layout", "compressed-tensors")
+                out = self.quantize(*options, "--scaling", "none", source=self.model, stats=None)
+                plain = read_folder(self.quantize("--scheme", "f32", "--scaling", "none", source=out, stats=None))
+                tensors = read_folder(out)
+                for name in sorted(self.tensors):
+                    if name.endswith("_proj.weight"):
+                        np.testing.assert_array_equal(plain[name][1], decoded(tensors, name).astype("<f4"), name)
 
     def test_the_first_rule_that_matches_counts_and_the_plan_says_which(self):
         recipe = self.folder / "recipe.json"
@@ -125,12 +127,23 @@ class Mixed(PreparedTest):
             return json.loads(result.stdout)["tensor_parallel"]
         self.assertEqual(degrees(), [1])  # down_proj has 96 columns: three blocks of 32
         self.assertEqual(degrees("--keep", "*.experts.*"), [1, 2, 4])  # o_proj has 128
-        self.assertEqual(degrees("--scheme", "fp8-block", "--keep", "*.experts.*"), [1])  # k_proj has 64 rows
+        self.assertEqual(degrees("--scheme", "fp8-block", "--keep", "*.experts.*", "--keep", "*.self_attn.[qkv]_proj"), [1])
         self.assertEqual(degrees("--scheme", "fp8-channel", "--keep", "*.experts.*"), [1, 2, 4, 8, 16, 32, 64])
         result = self.run_program("plan", self.model, self.folder / "o", "--scaling", "none", "--check-tp", "2")
         self.assert_refused(result, 3, "experts.0.down_proj.weight: 96 columns in 2 parts are not whole blocks of 32", r"possible are 1\.")
         result = self.run_program("plan", self.model, self.folder / "o", "--scaling", "none", "--keep", "*.experts.*", "--check-tp", "4")
         self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_blocks_that_servers_would_cut_where_they_stack_weights_are_told(self):
+        asked = (self.model, self.folder / "o", "--scheme", "fp8-block", "--scaling", "none", "--keep", "*.experts.*")
+        plan = json.loads(self.run_program("plan", *asked, "--json").stdout)
+        self.assertEqual(plan["tensor_parallel"], [])
+        words = "self_attn.k_proj.weight: 64 rows, under which servers put another weight (layers.0.self_attn.qkv_proj), are not whole blocks of 128"
+        self.assertEqual([words in notice for notice in plan["notices"]].count(True), 1, plan["notices"])
+        result = self.run_program("plan", *asked, "--check-tp", "1")
+        self.assert_refused(result, 3, r"64 rows, under which servers put another weight", "possible is none")
+        plan = json.loads(self.run_program("plan", *asked, "--keep", "*.self_attn.[qkv]_proj", "--json").stdout)
+        self.assertEqual([notice for notice in plan["notices"] if "under which" in notice], [])
 
     def test_rules_that_say_nothing_are_refused(self):
         for options, wanted in ((("--scheme-for", "*.self_attn.*"), "PATTERN=SCHEME"), (("--scheme-for", "*.attention.*=int8"), "int8"),
