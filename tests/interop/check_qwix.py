@@ -27,6 +27,7 @@ from coded_models import CodedModel
 from coded_weights import CONFIGS
 from qwix_models import Model, Spec
 from qwix_reference import wanted_parameters
+from qwix_requantizing import requantizing
 from qwix_uses import check_document, check_memory, check_refusals, check_training
 from report import Report
 
@@ -104,6 +105,15 @@ def decoded_leaves(leaves):
     return result
 
 
+def same_bytes(loaded, file):
+    """Equal to the byte; values and signs where a type of four bits came in one of eight."""
+    loaded = np.asarray(loaded)
+    if loaded.dtype == file.dtype:
+        return np.array_equal(loaded.view(np.uint8), file.view(np.uint8))
+    loaded, file = loaded.astype(np.float32), file.astype(np.float32)
+    return np.array_equal(loaded.view(np.uint32), file.view(np.uint32))
+
+
 def check_parts(leaves, stored):
     """Shapes, types but for the declared carriers, and bytes are those of the files."""
     for name in sorted(set(leaves) | set(stored)):
@@ -113,8 +123,8 @@ def check_parts(leaves, stored):
         types = (str(file.dtype), str(loaded.dtype))
         if loaded.shape != file.shape or not (types[0] == types[1] or types in CARRIERS or ".array." not in name):
             return f"{name}: {types[0]}{file.shape} in the files, {types[1]}{loaded.shape} in the model"
-        if not np.array_equal(np.asarray(loaded).astype(np.float32), file.astype(np.float32)):
-            return f"{name}: values changed"
+        if not same_bytes(loaded, file):
+            return f"{name}: bytes changed"
     return None
 
 
@@ -164,8 +174,10 @@ def check_case(report, name, kind, jax_model, spec, axes):
     def build():
         return Model(spec)
 
-    quantized = load_qwix.load(folder, build, TOKENS, **placing)
+    with requantizing() as again:
+        quantized = load_qwix.load(folder, build, TOKENS, **placing)
     leaves = leaves_of(quantized)
+    report.check(f"{name}: nothing that Qwix would quantize again", f"{again[:3]} would be" if again else None)
     report.check(f"{name}: rules are those that Qwix infers", check_rules(load_qwix, folder, stored))
     abstract = [key for key, leaf in leaves.items() if isinstance(leaf, jax.ShapeDtypeStruct)]
     report.check(f"{name}: every parameter is there, unchanged", f"not filled: {abstract}" if abstract else check_parts(leaves, stored))
