@@ -4,10 +4,9 @@ shapes and types are the template's, bytes arrive unchanged, values are those of
 
 import os
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # to compile sooner
 
 import importlib.util
-import json
 import pathlib
 import shutil
 import subprocess
@@ -28,7 +27,7 @@ from coded_weights import CONFIGS
 from qwix_models import Model, Spec
 from qwix_reference import wanted_parameters
 from qwix_requantizing import requantizing
-from qwix_uses import check_document, check_memory, check_refusals, check_training
+from qwix_uses import check_document, check_memory, check_refusals, check_training, stored_entries
 from report import Report
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "qwix"
@@ -130,7 +129,7 @@ def check_parts(leaves, stored):
 
 def check_rules(load_qwix, folder, stored):
     """Equal to what Qwix infers from the codes, once it is told the tiles; it can't see that codes have four bits."""
-    opaque = {name for name, entry in json.loads((folder / "qwix_abstract.json").read_text())["tensors"].items() if entry.get("opaque")}
+    opaque = {name for name, entry in stored_entries(folder).items() if entry.get("opaque")}
     tree = nnx.restore_int_paths(unflatten_dict({tuple(name.split(".")): array for name, array in stored.items() if name not in opaque}))
     ours = load_qwix.rules(folder)
     carried = {target: file for file, target in CARRIERS}
@@ -182,8 +181,7 @@ def check_case(report, name, kind, jax_model, spec, axes):
     abstract = [key for key, leaf in leaves.items() if isinstance(leaf, jax.ShapeDtypeStruct)]
     report.check(f"{name}: every parameter is there, unchanged", f"not filled: {abstract}" if abstract else check_parts(leaves, stored))
     if axes:
-        entries = json.loads((folder / "qwix_abstract.json").read_text())["tensors"]
-        report.check(f"{name}: on four devices as asked for", is_cut(leaves, axes, entries))
+        report.check(f"{name}: on four devices as asked for", is_cut(leaves, axes, stored_entries(folder)))
     wanted = wanted_parameters(model, spec)
     report.check(f"{name}: values are the source's", first_difference(decoded_leaves(leaves), wanted))
     full = load_qwix.load(folder, build, use="full", **placing)

@@ -27,6 +27,11 @@ def parameters_of(model):
     return {".".join(map(str, path)): leaf for path, leaf in flatten_dict(nnx.to_pure_dict(nnx.state(model, nnx.Param))).items()}
 
 
+def stored_entries(folder):
+    """Name -> what qwix_abstract.json says of it."""
+    return json.loads((folder / "qwix_abstract.json").read_text())["tensors"]
+
+
 def all_equal(found, wanted):
     different = [name for name in wanted if name not in found or not np.array_equal(np.asarray(found[name]), np.asarray(wanted[name]))]
     return f"{different[:3]} differ" if different or len(found) != len(wanted) else None
