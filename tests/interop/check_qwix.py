@@ -24,10 +24,11 @@ sys.path.insert(0, os.path.join(os.environ["QUANTMILL_SOURCE_DIR"], "tests", "su
 
 from coded_models import CodedModel
 from coded_weights import CONFIGS
+from qwix_made import check_made
 from qwix_models import Model, Spec
 from qwix_reference import wanted_parameters
 from qwix_requantizing import requantizing
-from qwix_uses import check_document, check_memory, check_refusals, check_training, stored_entries
+from qwix_uses import check_activations, check_document, check_memory, check_refusals, check_training, stored_entries
 from report import Report
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "qwix"
@@ -198,7 +199,9 @@ def main():
     shutil.rmtree(WORK, ignore_errors=True)
     for name, case in CASES.items():
         report.section(name, check_case, name, *case)
+    report.section("made", check_made, WORK, loader, TOKENS)
     report.section("training", check_training, converted, loader)
+    report.section("activations", check_activations, converted, loader)
     report.section("refusals", check_refusals, converted, loader, stored_tensors)
     report.section("the document's way", check_document, converted, loader)
     report.section("memory", check_memory, WORK / "memory")

@@ -54,6 +54,18 @@ def check_training(report, converted, loader):
     report.check("training: so are the gradients", None if min(parallel) > .9 else f"cosines {parallel}")
 
 
+def check_activations(report, converted, loader):
+    """Activations that are quantized as they come, as Qwix does by default: the rules take any type for them."""
+    spec = Spec(layers=1)
+    for kind, act_qtype in (("int8", "int8"), ("fp8-channel", "float8_e4m3fn")):
+        _, folder = converted(f"activations {kind}", kind, "nnx", spec)
+        load_qwix = loader(folder)
+        weights_only = np.asarray(load_qwix.load(folder, lambda: Model(spec), TOKENS)(TOKENS))
+        both = np.asarray(load_qwix.load(folder, lambda: Model(spec), TOKENS, act_qtype=act_qtype)(TOKENS))
+        error = float(np.linalg.norm(both - weights_only) / np.linalg.norm(weights_only))
+        report.check(f"{kind}: with activations in {act_qtype} it computes nearly the same", None if 0 < error < .1 else f"{error} apart")
+
+
 def raises(function, *words):
     """None if the call raises a ValueError or KeyError with these words."""
     try:
