@@ -1,11 +1,16 @@
 """A small Llama in plain torch, for measurements: loads original and quantized checkpoints, tells the inputs of linears,
-and computes what a server would: products in BF16, everything between in F32."""
+and computes what a server would: products of BF16 operands, sums and everything between in F32, results of linears in BF16.
+The operands are held in F32: the same numbers, and several times faster where a processor has no BF16 instructions."""
 import torch
 import torch.nn.functional as functional
 from safetensors import safe_open
 
 LINEARS = [*(f"self_attn.{part}_proj" for part in "qkvo"), *(f"mlp.{part}_proj" for part in ("gate", "up", "down"))]
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def bf16(values):
+    return values.to(torch.bfloat16).float()
 
 
 def load(folder):
@@ -48,14 +53,13 @@ def round_mxfp4(values, exponents, rounding=round_e2m1):
 
 def round_activations(values):
     """As servers do: scale rule even."""
-    values = values.to(torch.bfloat16).float()
+    values = bf16(values)
     return round_mxfp4(values, block_exponents(values, 0x200000).clamp(min=-126))
 
 
 class Llama:
     def __init__(self, weights, config, quantizes_activations=False):
-        self.weights = {name: value.to(torch.bfloat16) if name.endswith("_proj.weight") else value
-                        for name, value in weights.items()}
+        self.weights = {name: bf16(value) if name.endswith("_proj.weight") else value for name, value in weights.items()}
         self.layers = config["num_hidden_layers"]
         self.epsilon = config["rms_norm_eps"]
         self.head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -74,19 +78,24 @@ class Llama:
         return x * self.cosine[:length] + turned * self.sine[:length]
 
     @torch.no_grad()
-    def logits(self, tokens, seen=None):
-        """[rows, length, vocabulary] of tokens [rows, length]; `seen(linear, input)` is called for every one that is alone or
-        the first of those with the same input."""
+    def logits(self, tokens):
+        """[rows, length, vocabulary] of tokens [rows, length]."""
+        return functional.linear(self.states(tokens), self.weights["model.embed_tokens.weight"])
+
+    @torch.no_grad()
+    def states(self, tokens, seen=None):
+        """What the head reads, [rows, length, hidden]; `seen(linear, input)` is called for every linear that is alone or the
+        first of those with the same input."""
         rows, length = tokens.shape
         x = self.weights["model.embed_tokens.weight"][tokens]
         for layer in range(self.layers):
             at = f"model.layers.{layer}."
 
             def inputs(values, name):
-                values = self.prepare(values).to(torch.bfloat16)
+                values = bf16(self.prepare(values))
                 if seen:
                     seen(at + name, values)
-                return lambda part: functional.linear(values, self.weights[f"{at}{part}.weight"]).float()
+                return lambda part: bf16(functional.linear(values, self.weights[f"{at}{part}.weight"]))
 
             linear = inputs(self.norm(x, at + "input_layernorm.weight"), "self_attn.q_proj")
             q, k, v = (linear(f"self_attn.{part}_proj").view(rows, length, -1, self.head).transpose(1, 2) for part in "qkv")
@@ -96,4 +105,4 @@ class Llama:
             linear = inputs(self.norm(x, at + "post_attention_layernorm.weight"), "mlp.gate_proj")
             linear = inputs(functional.silu(linear("mlp.gate_proj")) * linear("mlp.up_proj"), "mlp.down_proj")
             x = x + linear("mlp.down_proj")
-        return functional.linear(self.norm(x, "model.norm.weight"), self.weights["model.embed_tokens.weight"])
+        return self.norm(x, "model.norm.weight")

@@ -2,11 +2,7 @@
 norms and up_proj in BF16, blocks by floor, and its own ties. Every method is measured in ratio to it."""
 import torch
 
-from llama import block_exponents, round_e2m1, round_mxfp4
-
-
-def bf16(values):
-    return values.to(torch.bfloat16).float()
+from llama import bf16, block_exponents, round_e2m1, round_mxfp4
 
 
 def round_with_seed_ties(values):
