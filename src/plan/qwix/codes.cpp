@@ -1,4 +1,4 @@
-#include "plan/qwix_codes.h"
+#include "plan/qwix/codes.h"
 
 #include <algorithm>
 
