@@ -24,6 +24,7 @@ from check_qwix import decoded_leaves, first_difference, is_cut, leaves_of, load
 from coded_weights import CONFIGS, FP8_BLOCK
 from qwix_gemma4 import Gemma4
 from qwix_qwen35 import Qwen35
+from qwix_readme import check_readme
 from qwix_requantizing import requantizing
 from qwix_uses import all_equal, parameters_of, stored_entries
 from report import Report
@@ -139,6 +140,7 @@ def main():
     report.section("qwen3.5 on four devices", check_on_four, "qwen3.5 in blocks", models["qwen3.5 in blocks"][2],
                    folders["qwen3.5 in blocks"], logits["qwen3.5 in blocks"])
     report.section("the document's way", check_document_way, *models["gemma4"][1:3], folders["gemma4"])
+    report.section("README", check_readme, WORK, loader)
     qwix_tunix.without_casts()
     report.section("tunix-gemma3", check_tunix, "tunix-gemma3", sources.Gemma3(sources.of_kind("int8"), CONFIGS["int8"]), "model.")
     report.section("tunix-gemma4", check_tunix, "tunix-gemma4",
