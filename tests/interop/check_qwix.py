@@ -34,7 +34,7 @@ from report import Report
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "qwix"
 TOKENS = jnp.arange(12).reshape(2, 6)
 CARRIERS = {("int8", "int4"), ("float8_e4m3fn", "float4_e2m1fn")}
-# name -> kind of source, JAX model, what the model is built of, axes that the mesh of four cuts (nothing: one device)
+# name -> kind of source, JAX model, what the model is built of, axes that the mesh of four cuts where it computes (nothing: on one device)
 CASES = {kind: (kind, "nnx", Spec(), None) for kind in CONFIGS}
 CASES |= {
     "fused, in a dict, 4 devices": ("fp8-block", "nnx-fused", Spec(layers_as="dict", fused=True), {"out": "x"}),
@@ -167,9 +167,8 @@ def check_case(report, name, kind, jax_model, spec, axes):
     model, folder = converted(name, kind, jax_model, spec)
     load_qwix = loader(folder)
     stored = stored_tensors(folder)
-    placing = {}
-    if axes:
-        placing = {"mesh": jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)), "partition": axes}
+    on_four = {"mesh": jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)), "partition": axes or {"out": "x"}}
+    placing = on_four if axes else {}
 
     def build():
         return Model(spec)
@@ -181,8 +180,9 @@ def check_case(report, name, kind, jax_model, spec, axes):
     report.check(f"{name}: rules are those that Qwix infers", check_rules(load_qwix, folder, stored))
     abstract = [key for key, leaf in leaves.items() if isinstance(leaf, jax.ShapeDtypeStruct)]
     report.check(f"{name}: every parameter is there, unchanged", f"not filled: {abstract}" if abstract else check_parts(leaves, stored))
-    if axes:
-        report.check(f"{name}: on four devices as asked for", is_cut(leaves, axes, stored_entries(folder)))
+    spread = leaves if axes else leaves_of(load_qwix.load(folder, build, TOKENS, **on_four))
+    wrong = is_cut(spread, on_four["partition"], stored_entries(folder)) or check_parts(spread, stored)
+    report.check(f"{name}: on four devices as asked for", wrong)
     wanted = wanted_parameters(model, spec)
     report.check(f"{name}: values are the source's", first_difference(decoded_leaves(leaves), wanted))
     full = load_qwix.load(folder, build, use="full", **placing)
