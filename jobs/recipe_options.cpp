@@ -85,6 +85,9 @@ void apply_options(const RecipeOptions& options, const std::string& file_text, R
   if (options.scale_rule) {
     recipe.scale_rule = scale_rule_from_name(*options.scale_rule);
   }
+  if (options.rounding) {
+    recipe.rounding = rounding_from_name(*options.rounding);
+  }
   if (options.fold_scales) {
     recipe.fold_scales = fold_scales_from_name(*options.fold_scales);
   }
@@ -191,6 +194,14 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
           options->objective,
           "what the search makes small: the error of rounding weights, w4a16, or of weights and "
           "activations, w4a4 (default of mxfp4 in layout quark)")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--rounding",
+                  options->rounding,
+                  "how values become codes: nearest (default), or gptq, which makes good in later "
+                  "columns what earlier ones lose; needs --stats with Gram matrices "
+                  "(scripts/collect --gram)")
       ->type_name("NAME")
       ->group(group);
   command

@@ -24,6 +24,7 @@ struct RecipeOptions {
   std::optional<std::string> betas;
   std::optional<std::string> objective;
   std::optional<std::string> scale_rule;
+  std::optional<std::string> rounding;
   std::optional<std::string> fold_scales;
   std::optional<std::string> input_scales;
   std::optional<std::string> kv_cache;

@@ -12,13 +12,14 @@ namespace {
 struct VerifyCommandOptions {
   std::string out;
   std::optional<std::string> source;
+  std::optional<std::string> statistics;
   std::string backend = "auto";
   bool function = false;
   int num_threads = 2;
 };
 
 int run_verify(const VerifyCommandOptions& options) {
-  VerifyOptions verify{options.out, {}, options.function, options.num_threads};
+  VerifyOptions verify{options.out, {}, options.statistics, options.function, options.num_threads};
   if (options.source) {
     verify.source = *options.source;
   }
@@ -45,6 +46,11 @@ void add_verify_command(CLI::App& app, std::function<int()>& action) {
       ->add_option(
           "--against", options->source, "source checkpoint: make every byte again and compare")
       ->type_name("SRC");
+  command
+      ->add_option("--stats",
+                   options->statistics,
+                   "with --against, of a checkpoint that was rounded by gptq: its statistics")
+      ->type_name("FILE");
   command->add_flag("--function",
                     options->function,
                     "prove that folding left the function as it was: random inputs through every "

@@ -12,6 +12,7 @@
 #include "kernels/compare.h"
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
+#include "kernels/gptq.h"
 #include "kernels/int4.h"
 #include "kernels/int4_pack.h"
 #include "kernels/matrix.h"
@@ -33,6 +34,10 @@ void mx_quantize(const MxSpec& spec,
                  std::span<std::uint8_t> packed,
                  std::span<std::uint8_t> scales,
                  std::span<const float> importance);
+void mx_encode(ElementFormat element,
+               ConstFloatMatrix values,
+               std::span<const std::uint8_t> scales,
+               std::span<std::uint8_t> packed);
 void mx_dequantize(ElementFormat element,
                    std::span<const std::uint8_t> packed,
                    std::span<const std::uint8_t> scales,
@@ -107,6 +112,12 @@ std::optional<MatrixPosition> nvfp4_dequantize(std::span<const std::uint8_t> pac
                                                std::span<const std::uint8_t> scales,
                                                GlobalScale global,
                                                FloatMatrix values);
+void gptq_round(const RoundingGrid& grid,
+                const ErrorFeedback& feedback,
+                ConstFloatMatrix values,
+                ConstFloatMatrix scales,
+                std::span<const std::int8_t> zero_points,
+                FloatMatrix rounded);
 
 }  // namespace quantmill::reference
 
@@ -217,5 +228,12 @@ std::optional<MatrixPosition> nvfp4_dequantize(Isa isa,
                                                std::span<const std::uint8_t> scales,
                                                GlobalScale global,
                                                FloatMatrix values);
+void gptq_round(Isa isa,
+                const RoundingGrid& grid,
+                const ErrorFeedback& feedback,
+                ConstFloatMatrix values,
+                ConstFloatMatrix scales,
+                std::span<const std::int8_t> zero_points,
+                FloatMatrix rounded);
 
 }  // namespace quantmill::cpu

@@ -96,6 +96,14 @@ void mx_quantize(const Context& context,
   }
 }
 
+void mx_encode(ElementFormat element,
+               ConstFloatMatrix values,
+               std::span<const std::uint8_t> scales,
+               std::span<std::uint8_t> packed) {
+  check_mx_shapes(values.rows, values.cols, element, packed.size(), scales.size());
+  reference::mx_encode(element, values, scales, packed);
+}
+
 void mx_dequantize(const Context& context,
                    ElementFormat element,
                    std::span<const std::uint8_t> packed,

@@ -52,6 +52,13 @@ void mx_quantize(const Context& context,
                  std::span<std::uint8_t> scales,
                  std::span<const float> importance = {});
 
+// The elements alone, with scales that are there: encode_element(value / 2^e), as above. One
+// implementation serves every backend: what is encoded so was rounded before, which takes longer.
+void mx_encode(ElementFormat element,
+               ConstFloatMatrix values,
+               std::span<const std::uint8_t> scales,
+               std::span<std::uint8_t> packed);
+
 // The values that packed elements and scales stand for: decode_element(code) * decode_e8m0(scale).
 // Exact, except that scale byte 255 gives NaN, and that 2^128 and beyond become infinity.
 void mx_dequantize(const Context& context,

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/body_float.h"
 #include "kernels/cpu/body_fp8.h"
+#include "kernels/cpu/body_gptq.h"
 #include "kernels/cpu/body_int.h"
 #include "kernels/cpu/body_int_pack.h"
 #include "kernels/cpu/body_mx.h"
@@ -34,7 +35,8 @@ constexpr Entries make_entries() {
           unpack_word_row,
           nvfp4_quantize_pairs<W>,
           nvfp4_search_blocks<W>,
-          nvfp4_dequantize_pairs<W>};
+          nvfp4_dequantize_pairs<W>,
+          gptq_feed_back<W>};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "device/context.h"
 #include "kernels/codec.h"
+#include "kernels/gptq.h"
 #include "kernels/lane_sums.h"
 
 namespace quantmill::cpu {
@@ -211,6 +212,17 @@ struct Nvfp4DequantizeTask {
   std::size_t num_pairs;
 };
 
+// Places of the order that are worked on at a time.
+constexpr std::size_t kGptqPlaces = 4;
+
+struct GptqTask {
+  float* values;         // [kGptqPlaces, kGptqRowsTogether]
+  const float* losses;   // [begin, kGptqRowsTogether]
+  const float* factors;  // [kGptqPlaces, cols]
+  std::size_t begin;
+  std::size_t cols;
+};
+
 struct Entries {
   void (*mx_quantize)(const QuantizeTask&);
   void (*mx_dequantize)(const DequantizeTask&);
@@ -233,6 +245,7 @@ struct Entries {
   void (*nvfp4_quantize)(const Nvfp4QuantizeTask&);
   void (*nvfp4_search)(const Nvfp4SearchTask&);
   bool (*nvfp4_dequantize)(const Nvfp4DequantizeTask&);  // whether all are finite
+  void (*gptq_feed_back)(const GptqTask&);
 };
 
 extern const Entries kPlainEntries;

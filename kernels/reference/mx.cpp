@@ -125,6 +125,20 @@ void mx_quantize(const MxSpec& spec,
   }
 }
 
+void mx_encode(ElementFormat element,
+               ConstFloatMatrix values,
+               std::span<const std::uint8_t> scales,
+               std::span<std::uint8_t> packed) {
+  const std::size_t block_bytes = mx_packed_bytes(element, kMxBlock);
+  Block block;
+  for (std::size_t index = 0; index < scales.size(); ++index) {
+    std::copy_n(values.data + index * kMxBlock, kMxBlock, block.values.begin());
+    pack_block(element,
+               encode_block({.element = element}, block, scales[index]),
+               packed.subspan(index * block_bytes, block_bytes));
+  }
+}
+
 void mx_dequantize(ElementFormat element,
                    std::span<const std::uint8_t> packed,
                    std::span<const std::uint8_t> scales,

@@ -62,7 +62,7 @@ std::vector<RowProducer> make_workers(const Context& context,
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < num_threads; ++worker) {
     workers.emplace_back(
-        context, checkpoint, plan, folds, TensorRanges{}, importance, buffer_bytes);
+        context, checkpoint, plan, folds, TensorRanges{}, importance, nullptr, buffer_bytes);
   }
   return workers;
 }

@@ -67,6 +67,7 @@ RowProducer::RowProducer(const Context& context,
                          const std::vector<ActivationFold>& folds,
                          TensorRanges ranges,
                          const ColumnImportance& importance,
+                         FeedbackFactors* feedback,
                          std::uint64_t buffer_bytes)
     : context_(context),
       checkpoint_(checkpoint),
@@ -74,6 +75,7 @@ RowProducer::RowProducer(const Context& context,
       folds_(folds),
       ranges_(std::move(ranges)),
       importance_(importance),
+      feedback_(feedback),
       buffer_bytes_(buffer_bytes),
       reader_(context, checkpoint, plan.architecture) {
   for (const TensorWork& work : plan.tensors) {
@@ -169,6 +171,8 @@ void RowProducer::emit_part(const OutputPlace& place,
 void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
   const TensorWork& work = plan_.tensors[task.tensor];
   choose_factors(work);
+  error_feedback_ =
+      feedback_ != nullptr && feedback_->takes(work) ? feedback_->of(work, folds_) : nullptr;
   const std::uint64_t held = rows_held(work);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
     const std::uint64_t end = std::min(begin + held, task.end);
@@ -292,7 +296,8 @@ void RowProducer::encode(const TensorWork& work,
     encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
                                 place.stretches * place.row_bytes);
   }
-  const std::uint64_t together = rows_held_together(work);
+  const std::uint64_t together =
+      rows_held_together(work) * (error_feedback_ ? kGptqRowsTogether : 1);
   const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
   const std::uint64_t rows_worked =
       is_turned(work) ? rows : std::max(together, fitting / together * together);
@@ -327,7 +332,7 @@ void RowProducer::quantize(const TensorWork& work,
   if (!ranges_.weights.empty()) {
     codec.set_tensor_largest(ranges_.weights[index]);
   }
-  codec.encode(values, parts, folded_importance_);
+  codec.encode(values, parts, folded_importance_, error_feedback_.get());
   for (std::size_t part = 0; part < parts.size(); ++part) {
     if (work.parts[part].kind == PartKind::kShape && !parts[part].empty()) {
       write_shape(work, parts[part]);

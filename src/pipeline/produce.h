@@ -14,6 +14,7 @@
 #include "kernels/compare.h"
 #include "pipeline/arranged.h"
 #include "pipeline/coded_rows.h"
+#include "pipeline/feedback_factors.h"
 #include "pipeline/fold_table.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/weight_reader.h"
@@ -33,13 +34,15 @@ struct TensorRanges {
 class RowProducer {
  public:
   // buffer_bytes bounds what is held at a time (at least one row is). For measure() no ranges are
-  // needed. `importance`: of the source's columns, for ScaleRule::kMse; may be empty.
+  // needed. `importance`: of the source's columns, for ScaleRule::kMse; may be empty. `feedback`:
+  // of Rounding::kGptq, null otherwise; shared by workers.
   RowProducer(const Context& context,
               const Checkpoint& checkpoint,
               const Plan& plan,
               const std::vector<ActivationFold>& folds,
               TensorRanges ranges,
               const ColumnImportance& importance,
+              FeedbackFactors* feedback,
               std::uint64_t buffer_bytes);
 
   // Produces one task and emits it, each stored tensor in ascending order unless its elements are
@@ -110,18 +113,20 @@ class RowProducer {
   const std::vector<ActivationFold>& folds_;
   TensorRanges ranges_;
   const ColumnImportance& importance_;
+  FeedbackFactors* feedback_;
   std::uint64_t buffer_bytes_;
   WeightReader reader_;
   std::map<Scheme, SchemeCodec> codecs_;   // of what is quantized
   std::optional<std::size_t> factors_of_;  // the tensor that factors_ are for
   TensorFactors factors_;
-  std::vector<float> folded_importance_;  // of the columns as they are quantized
-  std::vector<float> row_divisors_;       // of the rows that are worked on
-  std::vector<std::byte> stored_;         // as read, of what the reader does not hold
-  std::vector<float> values_;             // decoded and folded
-  std::vector<float> restored_;           // what the codes stand for
-  std::vector<std::byte> rounded_;        // Compat::kSeed: values on their way through BF16
-  std::vector<std::byte> encoded_;        // a norm's output bytes
+  std::vector<float> folded_importance_;                 // of the columns as they are quantized
+  std::shared_ptr<const ErrorFeedback> error_feedback_;  // of the tensor, where it is worked on
+  std::vector<float> row_divisors_;                      // of the rows that are worked on
+  std::vector<std::byte> stored_;   // as read, of what the reader does not hold
+  std::vector<float> values_;       // decoded and folded
+  std::vector<float> restored_;     // what the codes stand for
+  std::vector<std::byte> rounded_;  // Compat::kSeed: values on their way through BF16
+  std::vector<std::byte> encoded_;  // a norm's output bytes
   std::vector<std::vector<std::byte>> encoded_parts_;
   CodedRows coded_;                // codes on their way to where they are arranged
   std::vector<std::byte> turned_;  // elements that are

@@ -13,6 +13,7 @@
 
 #include "pipeline/assemble.h"
 #include "pipeline/compat.h"
+#include "pipeline/feedback_factors.h"
 #include "pipeline/fingerprint.h"
 #include "pipeline/given_scales.h"
 #include "pipeline/input_ranges.h"
@@ -104,6 +105,32 @@ JobJournal open_journal(const Team& team, const JobOptions& options, const Plan&
   return JobJournal(std::move(earlier), std::move(writer));
 }
 
+// What rounding by gptq needs; takes its memory from `memory_bytes`.
+std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
+                                               const Plan& plan,
+                                               const Statistics& statistics,
+                                               int num_threads,
+                                               std::uint64_t& memory_bytes) {
+  if (!options.statistics) {
+    throw Error(ErrorCode::kUsage,
+                "--rounding gptq needs activation statistics with Gram matrices: give --stats "
+                "FILE.h5, recorded with scripts/collect --gram");
+  }
+  auto feedback = std::make_unique<FeedbackFactors>(plan, statistics, *options.statistics);
+  const std::uint64_t needed = feedback->needed_bytes(std::max(1, num_threads));
+  if (memory_bytes < needed) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--memory {} is too little for --rounding gptq with {} threads on this "
+                            "model: its factors take {}, and the job {} more",
+                            format_size(memory_bytes),
+                            num_threads,
+                            format_size(needed),
+                            format_size(kBaseBytes)));
+  }
+  memory_bytes -= needed;
+  return feedback;
+}
+
 // What the phases of a job work on.
 struct JobSubject {
   const Team& team;
@@ -114,6 +141,7 @@ struct JobSubject {
   const Statistics& statistics;
   const JobOptions& options;
   const WorkRequest& request;
+  FeedbackFactors* feedback;  // null: codes are rounded to the nearest
   std::uint64_t buffer_bytes;
 };
 
@@ -163,6 +191,7 @@ std::string run_phases(const JobSubject& job,
                                             folds,
                                             ranges,
                                             chosen.importance,
+                                            job.feedback,
                                             folder,
                                             job.buffer_bytes,
                                             journal);
@@ -203,7 +232,8 @@ bool uses_statistics(const JobOptions& options) {
   const bool wants_maxima =
       recipe.kv_cache != KvCache::kNone ||
       (takes_input_scales(recipe) && recipe.input_scales != InputScales::kNone);
-  return options.statistics && (searches_scales(options) || weighs || wants_maxima);
+  const bool feeds_back = recipe.rounding == Rounding::kGptq;
+  return options.statistics && (searches_scales(options) || weighs || wants_maxima || feeds_back);
 }
 
 Plan make_job_plan(const Checkpoint& checkpoint,
@@ -280,11 +310,16 @@ std::string run_job(const Team& team,
   team.world.collectively([&] { checkpoint = Checkpoint::open(options.source); });
   const Statistics statistics = statistics_for(team, *checkpoint, options);
   std::optional<Plan> plan;
+  std::unique_ptr<FeedbackFactors> feedback;
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
     plan = make_job_plan(*checkpoint, statistics, options);
-    buffer_bytes = check_resources(options, *checkpoint, *plan, team.num_threads);
+    JobOptions left = options;
+    if (plan->recipe.rounding == Rounding::kGptq) {
+      feedback = make_feedback(options, *plan, statistics, team.num_threads, left.memory_bytes);
+    }
+    buffer_bytes = check_resources(left, *checkpoint, *plan, team.num_threads);
     request.inputs =
         make_fingerprint(*checkpoint,
                          options.recipe,
@@ -306,6 +341,9 @@ std::string run_job(const Team& team,
   });
   try {
     log_plan(team, context, log, *plan);
+    if (feedback) {
+      log.info(feedback->describe());
+    }
     JobJournal journal = open_journal(team, options, *plan);
     if (state == WorkState::kResumed) {
       const std::size_t measured = journal.num_tasks(JournalPhase::kMeasure);
@@ -317,11 +355,19 @@ std::string run_job(const Team& team,
                       plan->write_tasks.size(),
                       measured > 0 ? fmt::format(", {} measured", measured) : ""));
     }
-    return run_phases(
-        {team, context, log, *checkpoint, *plan, statistics, options, request, buffer_bytes},
-        journal,
-        work.get(),
-        total);
+    return run_phases({team,
+                       context,
+                       log,
+                       *checkpoint,
+                       *plan,
+                       statistics,
+                       options,
+                       request,
+                       feedback.get(),
+                       buffer_bytes},
+                      journal,
+                      work.get(),
+                      total);
   } catch (const Error& error) {
     const bool is_kept =
         options.journal && error.code() != ErrorCode::kInput && error.code() != ErrorCode::kUsage;

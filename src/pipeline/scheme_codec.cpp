@@ -64,7 +64,8 @@ float input_scale(Scheme scheme, float largest) {
 
 void SchemeCodec::encode(ConstFloatMatrix values,
                          std::span<const std::span<std::byte>> parts,
-                         std::span<const float> importance) {
+                         std::span<const float> importance,
+                         const ErrorFeedback* feedback) {
   if (mx_.scale_rule != ScaleRule::kMse) {
     importance = {};
   }
@@ -77,6 +78,59 @@ void SchemeCodec::encode(ConstFloatMatrix values,
   } else {
     encode_integers(values, parts, importance);
   }
+  if (feedback != nullptr) {
+    feed_back(values, parts, *feedback);
+  }
+}
+
+void SchemeCodec::feed_back(ConstFloatMatrix values,
+                            std::span<const std::span<std::byte>> parts,
+                            const ErrorFeedback& feedback) {
+  check_invariant(takes_feedback(scheme_), "a scheme that takes no feedback");
+  RoundingGrid grid;
+  std::vector<std::int8_t> zero_points;
+  if (is_mx(scheme_)) {
+    grid.element = mx_.element;
+  } else if (scheme_ != Scheme::kNvfp4) {
+    const std::size_t bits = int_spec_of(scheme_, values.cols).bits;
+    grid = {true, {}, int_smallest(bits), int_largest(bits)};
+    zero_points = zero_points_;
+  }
+  const std::vector<float> scales = group_scales(values, parts);
+  std::vector<float> rounded(values.rows * values.cols);
+  gptq_round(context_,
+             grid,
+             feedback,
+             values,
+             {scales.data(), values.rows, scales.size() / std::max<std::size_t>(1, values.rows)},
+             zero_points,
+             {rounded.data(), values.rows, values.cols});
+  const ConstFloatMatrix found{rounded.data(), values.rows, values.cols};
+  if (is_mx(scheme_)) {
+    mx_encode(mx_.element, found, as_codes(parts[1]), as_codes(parts[0]));
+  } else if (scheme_ == Scheme::kNvfp4) {
+    nvfp4_quantize(context_,
+                   found,
+                   as_codes(parts[1]),
+                   nvfp4_global_scale(tensor_largest_, GlobalScaleUse::kDivides),
+                   as_codes(parts[0]));
+  } else {
+    store_integers(found, parts);
+  }
+}
+
+std::vector<float> SchemeCodec::group_scales(ConstFloatMatrix values,
+                                             std::span<const std::span<std::byte>> parts) const {
+  if (!is_mx(scheme_) && scheme_ != Scheme::kNvfp4) {
+    return scales_;
+  }
+  const GlobalScale global = nvfp4_global_scale(tensor_largest_, GlobalScaleUse::kDivides);
+  std::vector<float> scales;
+  for (const std::uint8_t byte : as_codes(parts[1])) {
+    scales.push_back(is_mx(scheme_) ? decode_e8m0(byte) : nvfp4_factor(byte, global));
+  }
+  check_invariant(values.rows == 0 || scales.size() % values.rows == 0, "scales of other rows");
+  return scales;
 }
 
 void SchemeCodec::decode(std::span<const std::span<std::byte>> parts, FloatMatrix values) const {
@@ -155,7 +209,18 @@ void SchemeCodec::encode_integers(ConstFloatMatrix values,
   } else {
     int_scales(context_, spec, values, 1.0F, scales, zero_points_);
   }
-  int_quantize(context_, spec, values, scales, zero_points_, integers_);
+  store_integers(values, parts);
+}
+
+void SchemeCodec::store_integers(ConstFloatMatrix values,
+                                 std::span<const std::span<std::byte>> parts) {
+  const IntSpec spec = int_spec_of(scheme_, values.cols);
+  int_quantize(context_,
+               spec,
+               values,
+               {scales_.data(), values.rows, values.cols / spec.group},
+               zero_points_,
+               integers_);
   if (layout_ == Layout::kQuark) {
     pack_turned(values.rows, values.cols, parts);
   } else {

@@ -8,6 +8,7 @@
 
 #include "device/context.h"
 #include "kernels/fp8.h"
+#include "kernels/gptq.h"
 #include "kernels/matrix.h"
 #include "kernels/mx.h"
 #include "plan/recipe.h"
@@ -35,15 +36,24 @@ class SchemeCodec {
   // values.rows is a multiple of rows_together, but for the weight's last rows. A part that has one
   // row for all of them is empty but for the first. All parts are filled but kShape and
   // kInputScale. values must be finite. With ScaleRule::kMse, `importance` weighs the errors of
-  // columns (values.cols of them, or none: all alike).
+  // columns (values.cols of them, or none: all alike). With `feedback`, of a scheme that
+  // takes_feedback, the codes for these scales are those of gptq_round.
   void encode(ConstFloatMatrix values,
               std::span<const std::span<std::byte>> parts,
-              std::span<const float> importance = {});
+              std::span<const float> importance = {},
+              const ErrorFeedback* feedback = nullptr);
 
   // What the codes just made stand for. Same shape and parts as encode.
   void decode(std::span<const std::span<std::byte>> parts, FloatMatrix values) const;
 
  private:
+  // Codes anew, for the scales that are there.
+  void feed_back(ConstFloatMatrix values,
+                 std::span<const std::span<std::byte>> parts,
+                 const ErrorFeedback& feedback);
+  // One float for each group of columns of what was encoded last.
+  std::vector<float> group_scales(ConstFloatMatrix values,
+                                  std::span<const std::span<std::byte>> parts) const;
   void encode_nvfp4(ConstFloatMatrix values,
                     std::span<const std::span<std::byte>> parts,
                     std::span<const float> importance);
@@ -51,6 +61,8 @@ class SchemeCodec {
   void encode_integers(ConstFloatMatrix values,
                        std::span<const std::span<std::byte>> parts,
                        std::span<const float> importance);
+  // Codes into parts, from integers_.
+  void store_integers(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
   // From integers_, scales_ and zero_points_ of such a matrix, as compressed-tensors stores them…
   void pack_integers(std::size_t rows,
                      std::size_t cols,

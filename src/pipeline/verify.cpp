@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 
@@ -24,6 +25,7 @@
 #include "pipeline/verify_qwix.h"
 #include "plan/plan.h"
 #include "plan/recipe_json.h"
+#include "stats/store.h"
 
 namespace quantmill {
 namespace {
@@ -177,6 +179,7 @@ void verify_bytes(const Context& context,
                   const std::vector<ActivationFold>& folds,
                   const TensorRanges& ranges,
                   const ColumnImportance& importance,
+                  FeedbackFactors* feedback,
                   VerifyReport& report) {
   Findings findings;
   std::vector<File> files;
@@ -199,7 +202,7 @@ void verify_bytes(const Context& context,
   }
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < options.num_threads; ++worker) {
-    workers.emplace_back(context, source, plan, folds, ranges, importance, kBufferBytes);
+    workers.emplace_back(context, source, plan, folds, ranges, importance, feedback, kBufferBytes);
   }
   run_indexed(options.num_threads, plan.write_tasks.size(), [&](std::size_t index, int worker) {
     const WriteTask& task = plan.write_tasks[index];
@@ -261,6 +264,16 @@ void verify_function(const Context& context,
       report);
 }
 
+// What codes were rounded by is not in OUT: Gram matrices are large.
+Statistics gptq_statistics(const VerifyOptions& options) {
+  if (!options.statistics) {
+    throw Error(ErrorCode::kUsage,
+                "this checkpoint was rounded by gptq: to make its bytes again, give the statistics "
+                "that the job had, --stats FILE.h5");
+  }
+  return read_statistics(*options.statistics);
+}
+
 }  // namespace
 
 VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& options) {
@@ -282,7 +295,7 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
     return report;
   }
   const Checkpoint source = Checkpoint::open(*options.source);
-  const Plan plan = make_plan_without_search(source, recipe);
+  Plan plan = make_plan_without_search(source, recipe);
   if (!report.findings.empty()) {
     return report;  // what follows reads files that are known to be wrong
   }
@@ -292,7 +305,14 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
       measure_weights(context, source, plan, folds, kBufferBytes, options.num_threads),
       largest_inputs(plan, folds, read_input_maxima(options.out / kScalesName))};
   const ColumnImportance importance(plan.architecture, read_importance(options.out / kScalesName));
-  verify_bytes(context, options, source, plan, folds, ranges, importance, report);
+  Statistics statistics;
+  std::unique_ptr<FeedbackFactors> feedback;
+  if (recipe.rounding == Rounding::kGptq) {
+    statistics = gptq_statistics(options);
+    match_statistics(statistics, plan.architecture);
+    feedback = std::make_unique<FeedbackFactors>(plan, statistics, *options.statistics);
+  }
+  verify_bytes(context, options, source, plan, folds, ranges, importance, feedback.get(), report);
   if (options.function) {
     verify_function(context, options, source, plan, scales, folds, report);
   }

@@ -15,7 +15,9 @@ namespace quantmill {
 struct VerifyOptions {
   std::filesystem::path out;
   std::optional<std::filesystem::path> source;  // make every byte again from here and compare
-  bool function = false;                        // prove the folds (needs source)
+  // That the job had; needed with source if it rounded by gptq, ignored otherwise.
+  std::optional<std::filesystem::path> statistics;
+  bool function = false;  // prove the folds (needs source)
   int num_threads = 1;
 };
 
@@ -24,8 +26,9 @@ struct VerifyReport {
   std::vector<std::string> findings;  // what is wrong, one line each; empty: all is well
 };
 
-// Not collective. Errors: kUsage: function without source; kInput: no manifest, or a source that
-// the recipe does not fit. Anything wrong with the checkpoint itself is a finding.
+// Not collective. Errors: kUsage: function without source, gptq without statistics; kInput: no
+// manifest, or a source that the recipe does not fit. Anything wrong with the checkpoint itself is
+// a finding.
 VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& options);
 
 }  // namespace quantmill

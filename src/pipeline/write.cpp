@@ -23,11 +23,12 @@ std::vector<std::size_t> node_of_shards(const Team& team, const Plan& plan) {
   return assign_to_nodes(costs, team.node_ranks);
 }
 
-// This node's tasks that are still to do, largest first. A tensor's codes and scales lie in one
-// shard or in two; the codes' node writes both.
+// This node's tasks that are still to do, largest first, or those together that share a factor of
+// `feedback`. A tensor's codes and scales lie in one shard or in two; the codes' node writes both.
 std::vector<std::size_t> own_tasks(const Team& team,
                                    const Plan& plan,
                                    const std::vector<std::size_t>& node_of,
+                                   FeedbackFactors* feedback,
                                    const JobJournal& journal) {
   std::vector<std::size_t> tasks;
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
@@ -40,6 +41,15 @@ std::vector<std::size_t> own_tasks(const Team& team,
   std::ranges::stable_sort(tasks, [&](std::size_t a, std::size_t b) {
     return plan.write_tasks[a].cost > plan.write_tasks[b].cost;
   });
+  if (feedback != nullptr) {
+    std::vector<std::vector<std::size_t>> keys(plan.write_tasks.size());
+    for (const std::size_t task : tasks) {
+      keys[task] = feedback->key(plan.tensors[plan.write_tasks[task].tensor]);
+    }
+    // What takes none comes last: it is quick.
+    std::ranges::stable_sort(
+        tasks, std::ranges::greater(), [&](std::size_t task) { return keys[task]; });
+  }
   return tasks;
 }
 
@@ -169,6 +179,7 @@ WrittenShards write_shards(const Team& team,
                            const std::vector<ActivationFold>& folds,
                            const TensorRanges& ranges,
                            const ColumnImportance& importance,
+                           FeedbackFactors* feedback,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
                            JobJournal& journal) {
@@ -179,7 +190,8 @@ WrittenShards write_shards(const Team& team,
   team.world.collectively([&] { files = open_shards(plan, folder); });
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan, folds, ranges, importance, buffer_bytes);
+    workers.emplace_back(
+        context, checkpoint, plan, folds, ranges, importance, feedback, buffer_bytes);
   }
   // Shards with bytes that are not synced yet. Set after the bytes are written and before their
   // task is noted.
@@ -200,7 +212,7 @@ WrittenShards write_shards(const Team& team,
   run_tasks(
       team,
       {"write",
-       own_tasks(team, plan, node_of, journal),
+       own_tasks(team, plan, node_of, feedback, journal),
        [&](std::size_t task) { return plan.write_tasks[task].cost; }},
       [&](std::size_t task, int worker) {
         ErrorSums errors;

@@ -27,8 +27,9 @@ struct WrittenShards {
 // team.world; every rank gets the same result. buffer_bytes: per worker. `folder` exists and is
 // seen by all ranks.
 // Tasks that the journal has are not done again: their bytes are in the files. A finished task is
-// noted in the journal once its bytes are synced. Errors, kInput: what RowProducer refuses. kIo:
-// also a file of an earlier run that is gone or has another size.
+// noted in the journal once its bytes are synced. `feedback`: as of RowProducer; what shares a
+// factor is then written together, on whichever rank. Errors, kInput: what RowProducer refuses.
+// kIo: also a file of an earlier run that is gone or has another size.
 WrittenShards write_shards(const Team& team,
                            const Context& context,
                            const Checkpoint& checkpoint,
@@ -36,6 +37,7 @@ WrittenShards write_shards(const Team& team,
                            const std::vector<ActivationFold>& folds,
                            const TensorRanges& ranges,
                            const ColumnImportance& importance,
+                           FeedbackFactors* feedback,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
                            JobJournal& journal);

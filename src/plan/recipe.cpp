@@ -34,6 +34,8 @@ constexpr Names<ScaleRule, 5> kScaleRules{{{ScaleRule::kEven, "even"},
                                            {ScaleRule::kRceil, "rceil"},
                                            {ScaleRule::kCeil, "ceil"},
                                            {ScaleRule::kMse, "mse"}}};
+constexpr Names<Rounding, 2> kRoundings{
+    {{Rounding::kNearest, "nearest"}, {Rounding::kGptq, "gptq"}}};
 constexpr Names<FoldScales, 3> kFoldScales{
     {{FoldScales::kExact, "exact"}, {FoldScales::kPow2, "pow2"}, {FoldScales::kOff, "off"}}};
 constexpr Names<InputScales, 3> kInputScales{
@@ -80,6 +82,10 @@ std::string_view scale_rule_name(ScaleRule rule) {
   return name_of(kScaleRules, rule);
 }
 
+std::string_view rounding_name(Rounding rounding) {
+  return name_of(kRoundings, rounding);
+}
+
 std::string_view fold_scales_name(FoldScales mode) {
   return name_of(kFoldScales, mode);
 }
@@ -114,6 +120,10 @@ Objective objective_from_name(std::string_view name) {
 
 ScaleRule scale_rule_from_name(std::string_view name) {
   return value_of(kScaleRules, "scale_rule", name);
+}
+
+Rounding rounding_from_name(std::string_view name) {
+  return value_of(kRoundings, "rounding", name);
 }
 
 FoldScales fold_scales_from_name(std::string_view name) {

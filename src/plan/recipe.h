@@ -29,6 +29,12 @@ enum class InputScales {
   kNone,    // activations are quantized as they come, with nvfp4 not at all
 };
 
+// How a value becomes a code once its scale is known.
+enum class Rounding {
+  kNearest,
+  kGptq,  // with what is lost fed back (kernels/gptq.h), where statistics have Gram matrices
+};
+
 enum class KvCache {
   kNone,  // nothing is said of it
   kFp8,   // e4m3, its scales from statistics
@@ -51,6 +57,7 @@ struct Recipe {
   std::vector<double> betas = {0};
   Objective objective = Objective::kW4A16;
   ScaleRule scale_rule = ScaleRule::kEven;
+  Rounding rounding = Rounding::kNearest;
   FoldScales fold_scales = FoldScales::kExact;
   InputScales input_scales = InputScales::kAuto;
   KvCache kv_cache = KvCache::kNone;
@@ -84,15 +91,16 @@ bool takes_input_scales(const Recipe& recipe);
 
 // What can't go together (kUsage): a layout that does not take every scheme, rules where nothing is
 // quantized, alphas or betas empty or outside 0..1, objective w4a4 with a scheme that is not mxfp4,
-// block-grid with one that is not MX, compat seed with anything but mxfp4 in layout quark or what
-// it folds in layout plain, compat seed with anything it fixes (scale_rule other than floor is
-// overridden aloud by the caller, not here).
+// block-grid with one that is not MX, gptq with one that does not take it, compat seed with
+// anything but mxfp4 in layout quark or what it folds in layout plain, compat seed with anything it
+// fixes (scale_rule other than floor is overridden aloud by the caller, not here).
 void check_recipe(const Recipe& recipe);
 
 // Names as options and recipes spell them. *_from_name: kUsage naming the possible values.
 std::string_view scaling_name(Scaling scaling);
 std::string_view objective_name(Objective objective);
 std::string_view scale_rule_name(ScaleRule rule);
+std::string_view rounding_name(Rounding rounding);
 std::string_view fold_scales_name(FoldScales mode);
 std::string_view input_scales_name(InputScales scales);
 std::string_view kv_cache_name(KvCache kv_cache);
@@ -101,6 +109,7 @@ std::string_view scale_type_name(ScaleType type);
 Scaling scaling_from_name(std::string_view name);
 Objective objective_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);
+Rounding rounding_from_name(std::string_view name);
 FoldScales fold_scales_from_name(std::string_view name);
 InputScales input_scales_from_name(std::string_view name);
 KvCache kv_cache_from_name(std::string_view name);

@@ -21,11 +21,11 @@ namespace {
 }
 
 constexpr std::string_view kKeep = "keep";  // in place of a scheme
-constexpr std::array<std::string_view, 21> kKeys{
-    "scheme",         "schemes",    "layout",      "scaling",      "alphas",        "betas",
-    "objective",      "scale_rule", "fold_scales", "input_scales", "kv_cache",      "min_tokens",
-    "keep",           "include",    "compat",      "architecture", "allow_unknown", "untie",
-    "max_shard_size", "jax_model",  "scale_type"};
+constexpr std::array<std::string_view, 22> kKeys{
+    "scheme",     "schemes",        "layout",    "scaling",     "alphas",       "betas",
+    "objective",  "scale_rule",     "rounding",  "fold_scales", "input_scales", "kv_cache",
+    "min_tokens", "keep",           "include",   "compat",      "architecture", "allow_unknown",
+    "untie",      "max_shard_size", "jax_model", "scale_type"};
 
 const std::string& text_of(const JsonValue& value, const std::string& key) {
   if (value.kind != JsonValue::Kind::kString) {
@@ -113,6 +113,8 @@ void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
     recipe.objective = objective_from_name(text_of(value, key));
   } else if (key == "scale_rule") {
     recipe.scale_rule = scale_rule_from_name(text_of(value, key));
+  } else if (key == "rounding") {
+    recipe.rounding = rounding_from_name(text_of(value, key));
   } else if (key == "fold_scales") {
     recipe.fold_scales = fold_scales_from_name(text_of(value, key));
   } else if (key == "input_scales") {
@@ -219,6 +221,7 @@ std::string to_json(const Recipe& recipe) {
   root.set("betas", numbers(recipe.betas));
   root.set("objective", named(objective_name(recipe.objective)));
   root.set("scale_rule", named(scale_rule_name(recipe.scale_rule)));
+  root.set("rounding", named(rounding_name(recipe.rounding)));
   root.set("fold_scales", named(fold_scales_name(recipe.fold_scales)));
   root.set("input_scales", named(input_scales_name(recipe.input_scales)));
   root.set("kv_cache", named(kv_cache_name(recipe.kv_cache)));

@@ -83,6 +83,9 @@ void check_seed(const Recipe& recipe) {
   if (recipe.fold_scales != fixed.fold_scales) {
     refuse("fold_scales", std::string(fold_scales_name(recipe.fold_scales)));
   }
+  if (recipe.rounding != fixed.rounding) {
+    refuse("rounding", std::string(rounding_name(recipe.rounding)));
+  }
   if (recipe.kv_cache != fixed.kv_cache) {
     refuse("kv_cache", std::string(kv_cache_name(recipe.kv_cache)));
   }
@@ -183,6 +186,13 @@ void check_recipe(const Recipe& recipe) {
     fail(
         fmt::format("scaling \"block-grid\" goes by the blocks of MX schemes; with scheme "
                     "\"{}\" choose \"awq-grid\"",
+                    scheme_name(recipe.scheme)));
+  }
+  if (recipe.rounding == Rounding::kGptq &&
+      std::ranges::none_of(schemes_of(recipe), takes_feedback)) {
+    fail(
+        fmt::format("rounding \"gptq\" is of MX, NVFP4 and integer schemes; with scheme \"{}\" "
+                    "choose \"nearest\"",
                     scheme_name(recipe.scheme)));
   }
   check_qwix(recipe);

@@ -265,6 +265,11 @@ ElementFormat mx_element(Scheme scheme) {
                                         : ElementFormat::kE2m1;
 }
 
+bool takes_feedback(Scheme scheme) {
+  return !is_floating_point(scheme) && scheme != Scheme::kSource && scheme != Scheme::kFp8Tensor &&
+         scheme != Scheme::kFp8Channel && scheme != Scheme::kFp8Block;
+}
+
 bool is_asymmetric(Scheme scheme) {
   return scheme == Scheme::kInt4AsymG128 || scheme == Scheme::kInt4AsymG32;
 }

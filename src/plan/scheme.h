@@ -53,6 +53,7 @@ Layout layout_from_name(std::string_view name);
 bool is_floating_point(Scheme scheme);  // kBf16, kF16, kF32
 bool is_mx(Scheme scheme);
 ElementFormat mx_element(Scheme scheme);  // of one that is_mx
+bool takes_feedback(Scheme scheme);       // gains by rounding with gptq: MX, NVFP4, integers
 bool is_asymmetric(Scheme scheme);        // with zero points
 
 // Some scale is for a whole tensor, so that its largest magnitude must be known before any of it is

@@ -74,6 +74,7 @@ std::vector<std::byte> serialize(const Statistics& statistics) {
     put_sequence(bytes, input.absmax);
     put(bytes, input.count);
     put(bytes, input.has_count);
+    put(bytes, input.gram_tokens);
     put(bytes, input.partition);
     put_sequence(bytes, input.part_channels);
     put_sequence(bytes, input.source);
@@ -91,6 +92,7 @@ Statistics deserialize_statistics(std::span<const std::byte> bytes) {
     input.absmax = reader.get_sequence<std::vector<double>>();
     input.count = reader.get<std::uint64_t>();
     input.has_count = reader.get<bool>();
+    input.gram_tokens = reader.get<std::uint64_t>();
     input.partition = reader.get<Partition>();
     input.part_channels = reader.get_sequence<std::vector<std::uint64_t>>();
     input.source = reader.get_sequence<std::string>();

@@ -23,6 +23,8 @@ struct InputStatistics {
   std::vector<double> absmax;   // max |x|
   std::uint64_t count = 0;      // tokens; 0 with has_count: no token was seen
   bool has_count = false;
+  // That the Gram matrix was recorded on which lies beside this in the file (gram.h); 0: none does.
+  std::uint64_t gram_tokens = 0;
   Partition partition = Partition::kReplicated;
   std::vector<std::uint64_t> part_channels;  // kRow: channels of each rank's part, in rank order
   std::string source;                        // files it was read from

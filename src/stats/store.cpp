@@ -17,7 +17,7 @@ constexpr std::int64_t kSchema = 1;
 constexpr const char* kReplicatedText = "replicated";
 constexpr const char* kRowText = "row";
 
-void write_input(const h5::Group& group, const InputStatistics& input) {
+void write_input(const h5::Group& group, const InputStatistics& input, const LowerTriangle& gram) {
   group.write_dataset("absmean", input.absmean);
   if (!input.sqmean.empty()) {
     group.write_dataset("sqmean", input.sqmean);
@@ -27,6 +27,10 @@ void write_input(const h5::Group& group, const InputStatistics& input) {
   }
   if (input.has_count) {
     group.write_attribute("count", input.count);
+  }
+  if (input.gram_tokens > 0) {
+    group.write_dataset("gram", gram);
+    group.write_attribute("gram_tokens", input.gram_tokens);
   }
   const bool is_row = input.partition == Partition::kRow;
   group.write_text("partition", is_row ? kRowText : kReplicatedText);
@@ -49,6 +53,9 @@ InputStatistics read_input(const h5::Group& group) {
   if (input.has_count) {
     input.count = group.read_attribute<std::uint64_t>("count");
   }
+  if (group.has("gram")) {
+    input.gram_tokens = group.read_attribute<std::uint64_t>("gram_tokens");
+  }
   const std::string partition = group.read_text("partition");
   if (partition == kRowText) {
     input.partition = Partition::kRow;
@@ -67,7 +74,9 @@ InputStatistics read_input(const h5::Group& group) {
 
 }  // namespace
 
-void write_statistics(const std::filesystem::path& file, const Statistics& statistics) {
+void write_statistics(const std::filesystem::path& file,
+                      const Statistics& statistics,
+                      const GramOf& gram_of) {
   check_statistics(statistics);
   h5::Writer writer(file);
   {
@@ -75,7 +84,9 @@ void write_statistics(const std::filesystem::path& file, const Statistics& stati
     write_schema(root, kKind, kSchema);
     const h5::Group inputs = root.create_group("inputs");
     for (const auto& [name, input] : statistics) {
-      write_input(inputs.create_group(encode_object_name(name)), input);
+      write_input(inputs.create_group(encode_object_name(name)),
+                  input,
+                  input.gram_tokens > 0 ? gram_of(name) : LowerTriangle());
     }
   }
   writer.commit();
