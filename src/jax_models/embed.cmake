@@ -1,6 +1,6 @@
 # Writes a C++ table of the JAX models and the loader: cmake -DOUTPUT=table.cpp "-DFILES=a.json;b.json"
 # -DLOADER=load_qwix.py -P embed.cmake
-set(text "#include \"plan/jax_model.h\"\n\nnamespace quantmill {\n\nstd::vector<BuiltinJaxModel> builtin_jax_models() {\n  return {\n")
+set(text "#include \"plan/qwix/jax_model.h\"\n\nnamespace quantmill {\n\nstd::vector<BuiltinJaxModel> builtin_jax_models() {\n  return {\n")
 foreach(file IN LISTS FILES)
   get_filename_component(name ${file} NAME_WLE)
   file(READ ${file} content)

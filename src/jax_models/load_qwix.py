@@ -6,9 +6,8 @@
     model = load(FOLDER, build, use="full")                                         # dequantized
     model = load(FOLDER, build, dummy_input, mesh=mesh, partition={"expert": "data", "out": "model"})
 
-Nothing is renamed, transposed or fused here: the names and shapes of the files are the model's. One file is read at a
-time, and of it what this process needs. Public calls of Qwix, Orbax and Flax only; tested with qwix 0.1.8, jax 0.10.2,
-flax 0.12.8 and orbax-checkpoint 0.12.4.
+Names and shapes of the files are the model's. One file is read at a time, and of it what this process needs. Public calls
+of Qwix, Orbax and Flax only; tested with qwix 0.1.8, jax 0.10.2, flax 0.12.8 and orbax-checkpoint 0.12.4.
 """
 import contextlib
 import json
@@ -39,7 +38,7 @@ def load(folder, build, *inputs, use="ptq", mesh=None, partition=None, opaque=Tr
 
     use        "ptq": quantized weights, "qt": a model for quantized training, "full": as build() makes it
     partition  name of an axis in qwix_abstract.json -> axis of the mesh; without it the model's own shardings count
-    opaque     with "ptq", whether parameters that Qwix does not see become {"array": {"qvalue", "scale"}}
+    opaque     with "ptq", whether parameters that Qwix does not see become {"array": {"qvalue", "scale"}}, or are dequantized
     settings   of the rules
     ValueError where the model and the checkpoint do not have the same parameters.
     """

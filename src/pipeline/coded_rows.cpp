@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/convert.h"
+#include "kernels/fp8.h"
 #include "kernels/int4_pack.h"
 #include "kernels/mx.h"
 
@@ -42,6 +43,26 @@ void spread_rows(std::uint64_t block_rows, CodedRows& rows) {
   for (std::size_t row = 0; row < rows.rows; ++row) {
     std::copy_n(
         &of_blocks[row / block_rows * rows.groups], rows.groups, &rows.scales[row * rows.groups]);
+  }
+}
+
+// Integers in words, and zero points that are.
+void unpack_integers(const Context& context,
+                     Scheme scheme,
+                     std::span<const std::span<const std::byte>> parts,
+                     CodedRows& rows) {
+  IntPacking packing;
+  packing.bits = scheme == Scheme::kW8a16 || scheme == Scheme::kW8a16G128 ? 8 : 4;
+  rows.group = scheme == Scheme::kW8a16 ? rows.cols : columns_together(scheme);
+  rows.groups = rows.cols / rows.group;
+  rows.codes.resize(rows.rows * rows.cols);
+  const std::span<std::int8_t> codes(reinterpret_cast<std::int8_t*>(rows.codes.data()),
+                                     rows.codes.size());
+  int_unpack_columns(context, packing, as_codes(parts[0]), rows.rows, rows.cols, codes);
+  read_floats(context, DType::kBf16, parts[1], rows.scales);
+  if (is_asymmetric(scheme)) {
+    rows.zero_points.resize(rows.scales.size());
+    int_unpack_rows(context, packing, as_codes(parts[2]), rows.rows, rows.groups, rows.zero_points);
   }
 }
 
@@ -92,6 +113,7 @@ void unpack_nvfp4_scales(std::span<const std::uint8_t> scales,
 
 void unpack_scheme(const Context& context,
                    Scheme scheme,
+                   float tensor_largest,
                    std::span<const std::span<const std::byte>> parts,
                    CodedRows& rows) {
   rows.zero_points.clear();
@@ -99,12 +121,20 @@ void unpack_scheme(const Context& context,
     case Scheme::kMxfp4:
     case Scheme::kMxfp6E2m3:
     case Scheme::kMxfp6E3m2:
-      unpack_small_floats(scheme == Scheme::kMxfp4       ? ElementFormat::kE2m1
-                          : scheme == Scheme::kMxfp6E2m3 ? ElementFormat::kE2m3
-                                                         : ElementFormat::kE3m2,
-                          as_codes(parts[0]),
-                          rows);
+    case Scheme::kMxfp8:
+      unpack_small_floats(mx_element(scheme), as_codes(parts[0]), rows);
       unpack_mx_scales(as_codes(parts[1]), rows);
+      return;
+    case Scheme::kNvfp4:
+      unpack_small_floats(ElementFormat::kE2m1, as_codes(parts[0]), rows);
+      unpack_nvfp4_scales(
+          as_codes(parts[1]), nvfp4_global_scale(tensor_largest, GlobalScaleUse::kDivides), rows);
+      return;
+    case Scheme::kFp8Tensor:
+      rows.group = rows.cols;
+      rows.groups = 1;
+      rows.codes.assign(parts[0].begin(), parts[0].end());
+      rows.scales.assign(rows.rows, fp8_scale(tensor_largest, DType::kF32));
       return;
     case Scheme::kFp8Channel:
     case Scheme::kInt8:
@@ -122,24 +152,14 @@ void unpack_scheme(const Context& context,
       spread_rows(block, rows);
       return;
     }
-    case Scheme::kInt4G128:
-    case Scheme::kInt4G32: {
-      rows.group = columns_together(scheme);
-      rows.groups = rows.cols / rows.group;
-      rows.codes.resize(rows.rows * rows.cols);
-      const std::span<std::int8_t> codes(reinterpret_cast<std::int8_t*>(rows.codes.data()),
-                                         rows.codes.size());
-      int_unpack_columns(context, IntPacking{}, as_codes(parts[0]), rows.rows, rows.cols, codes);
-      read_floats(context, DType::kBf16, parts[1], rows.scales);
-      return;
-    }
-    case Scheme::kMxfp8:
-    case Scheme::kNvfp4:
-    case Scheme::kFp8Tensor:
     case Scheme::kW8a16:
     case Scheme::kW8a16G128:
+    case Scheme::kInt4G128:
+    case Scheme::kInt4G32:
     case Scheme::kInt4AsymG128:
     case Scheme::kInt4AsymG32:
+      unpack_integers(context, scheme, parts, rows);
+      return;
     case Scheme::kSource:
     case Scheme::kBf16:
     case Scheme::kF16:

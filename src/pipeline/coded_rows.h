@@ -38,9 +38,10 @@ void unpack_mx_scales(std::span<const std::uint8_t> scales, CodedRows& rows);
 void unpack_nvfp4_scales(std::span<const std::uint8_t> scales, GlobalScale global, CodedRows& rows);
 
 // What a scheme made of rows.rows rows of rows.cols columns: the bytes of its stored parts
-// (stored_parts in layout qwix).
+// (stored_parts in layout qwix). `tensor_largest`: as in SchemeCodec::set_tensor_largest.
 void unpack_scheme(const Context& context,
                    Scheme scheme,
+                   float tensor_largest,
                    std::span<const std::span<const std::byte>> parts,
                    CodedRows& rows);
 

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/version.h"
-#include "plan/jax_model.h"
+#include "plan/qwix/jax_model.h"
 #include "plan/recipe_json.h"
 #include "stats/serialize.h"
 

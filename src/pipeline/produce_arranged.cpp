@@ -59,8 +59,10 @@ void RowProducer::arrange(const TensorWork& work,
     if (!work.copies_codes) {
       coded_.rows = end - begin;
       coded_.cols = work.cols;
+      const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
+      const float largest = ranges_.weights.empty() ? 0 : ranges_.weights[index];
       std::vector<std::span<const std::byte>> parts(encoded_parts_.begin(), encoded_parts_.end());
-      unpack_scheme(context_, work.scheme, parts, coded_);
+      unpack_scheme(context_, work.scheme, largest, parts, coded_);
     }
     check_codes(work, begin);
   }

@@ -14,7 +14,7 @@
 #include "plan/module_patterns.h"
 #include "plan/placement.h"
 #include "plan/quark_config.h"
-#include "plan/qwix_layout.h"
+#include "plan/qwix/layout.h"
 #include "plan/search_plan.h"
 #include "plan/selection.h"
 #include "plan/tensor_parallel.h"

@@ -13,7 +13,7 @@
 #include "checkpoint/reader.h"
 #include "plan/architecture.h"
 #include "plan/arrangement.h"
-#include "plan/qwix_parameter.h"
+#include "plan/qwix/parameter.h"
 #include "plan/recipe.h"
 #include "plan/selection.h"
 #include "stats/statistics.h"

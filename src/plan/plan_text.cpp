@@ -7,7 +7,7 @@
 #include "base/byte_size.h"
 #include "base/version.h"
 #include "plan/plan.h"
-#include "plan/qwix_text.h"
+#include "plan/qwix/text.h"
 #include "plan/recipe_json.h"
 #include "plan/tensor_parallel.h"
 

@@ -135,7 +135,8 @@ Scheme searched_scheme(Scheme scheme) {
 }
 
 bool takes_input_scales(const Recipe& recipe) {
-  return std::ranges::any_of(schemes_of(recipe), may_have_input_scale);
+  return recipe.layout != Layout::kQwix &&  // which has weights only
+         std::ranges::any_of(schemes_of(recipe), may_have_input_scale);
 }
 
 void check_recipe(const Recipe& recipe) {
@@ -158,10 +159,11 @@ void check_recipe(const Recipe& recipe) {
   check_exponents("alphas", recipe.alphas);
   check_exponents("betas", recipe.betas);
   if (recipe.input_scales == InputScales::kStatic && !takes_input_scales(recipe)) {
-    fail(
-        fmt::format("scheme \"{}\" stores no scales of activations, so input_scales can't be "
-                    "\"static\"",
-                    scheme_name(recipe.scheme)));
+    fail(fmt::format(
+        "scheme \"{}\" in layout \"{}\" stores no scales of activations, so input_scales "
+        "can't be \"static\"",
+        scheme_name(recipe.scheme),
+        layout_name(recipe.layout)));
   }
   if (recipe.kv_cache != KvCache::kNone && recipe.layout != Layout::kCompressedTensors &&
       recipe.layout != Layout::kQuark) {

@@ -89,10 +89,7 @@ bool goes_with(Scheme scheme, Layout layout) {
       return !is_floating_point(scheme) && scheme != Scheme::kSource &&
              scheme != Scheme::kMxfp6E2m3 && scheme != Scheme::kMxfp6E3m2;
     case Layout::kQwix:
-      return is_floating_point(scheme) || scheme == Scheme::kSource ||
-             (is_mx(scheme) && scheme != Scheme::kMxfp8) || scheme == Scheme::kFp8Channel ||
-             scheme == Scheme::kFp8Block || scheme == Scheme::kInt8 ||
-             scheme == Scheme::kInt4G128 || scheme == Scheme::kInt4G32;
+      return true;
   }
   return false;
 }

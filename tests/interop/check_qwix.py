@@ -4,10 +4,9 @@ shapes and types are the template's, bytes arrive unchanged, values are those of
 
 import os
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # to compile sooner
 
 import importlib.util
-import json
 import pathlib
 import shutil
 import subprocess
@@ -25,15 +24,17 @@ sys.path.insert(0, os.path.join(os.environ["QUANTMILL_SOURCE_DIR"], "tests", "su
 
 from coded_models import CodedModel
 from coded_weights import CONFIGS
+from qwix_made import check_made
 from qwix_models import Model, Spec
 from qwix_reference import wanted_parameters
-from qwix_uses import check_document, check_memory, check_refusals, check_training
+from qwix_requantizing import requantizing
+from qwix_uses import check_activations, check_document, check_memory, check_refusals, check_training, stored_entries
 from report import Report
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "qwix"
 TOKENS = jnp.arange(12).reshape(2, 6)
 CARRIERS = {("int8", "int4"), ("float8_e4m3fn", "float4_e2m1fn")}
-# name -> kind of source, JAX model, what the model is built of, axes that the mesh of four cuts (nothing: one device)
+# name -> kind of source, JAX model, what the model is built of, axes that the mesh of four cuts where it computes (nothing: on one device)
 CASES = {kind: (kind, "nnx", Spec(), None) for kind in CONFIGS}
 CASES |= {
     "fused, in a dict, 4 devices": ("fp8-block", "nnx-fused", Spec(layers_as="dict", fused=True), {"out": "x"}),
@@ -104,6 +105,15 @@ def decoded_leaves(leaves):
     return result
 
 
+def same_bytes(loaded, file):
+    """Equal to the byte; values and signs where a type of four bits came in one of eight."""
+    loaded = np.asarray(loaded)
+    if loaded.dtype == file.dtype:
+        return np.array_equal(loaded.view(np.uint8), file.view(np.uint8))
+    loaded, file = loaded.astype(np.float32), file.astype(np.float32)
+    return np.array_equal(loaded.view(np.uint32), file.view(np.uint32))
+
+
 def check_parts(leaves, stored):
     """Shapes, types but for the declared carriers, and bytes are those of the files."""
     for name in sorted(set(leaves) | set(stored)):
@@ -113,14 +123,14 @@ def check_parts(leaves, stored):
         types = (str(file.dtype), str(loaded.dtype))
         if loaded.shape != file.shape or not (types[0] == types[1] or types in CARRIERS or ".array." not in name):
             return f"{name}: {types[0]}{file.shape} in the files, {types[1]}{loaded.shape} in the model"
-        if not np.array_equal(np.asarray(loaded).astype(np.float32), file.astype(np.float32)):
-            return f"{name}: values changed"
+        if not same_bytes(loaded, file):
+            return f"{name}: bytes changed"
     return None
 
 
 def check_rules(load_qwix, folder, stored):
     """Equal to what Qwix infers from the codes, once it is told the tiles; it can't see that codes have four bits."""
-    opaque = {name for name, entry in json.loads((folder / "qwix_abstract.json").read_text())["tensors"].items() if entry.get("opaque")}
+    opaque = {name for name, entry in stored_entries(folder).items() if entry.get("opaque")}
     tree = nnx.restore_int_paths(unflatten_dict({tuple(name.split(".")): array for name, array in stored.items() if name not in opaque}))
     ours = load_qwix.rules(folder)
     carried = {target: file for file, target in CARRIERS}
@@ -157,21 +167,22 @@ def check_case(report, name, kind, jax_model, spec, axes):
     model, folder = converted(name, kind, jax_model, spec)
     load_qwix = loader(folder)
     stored = stored_tensors(folder)
-    placing = {}
-    if axes:
-        placing = {"mesh": jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)), "partition": axes}
+    on_four = {"mesh": jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)), "partition": axes or {"out": "x"}}
+    placing = on_four if axes else {}
 
     def build():
         return Model(spec)
 
-    quantized = load_qwix.load(folder, build, TOKENS, **placing)
+    with requantizing() as again:
+        quantized = load_qwix.load(folder, build, TOKENS, **placing)
     leaves = leaves_of(quantized)
+    report.check(f"{name}: nothing that Qwix would quantize again", f"{again[:3]} would be" if again else None)
     report.check(f"{name}: rules are those that Qwix infers", check_rules(load_qwix, folder, stored))
     abstract = [key for key, leaf in leaves.items() if isinstance(leaf, jax.ShapeDtypeStruct)]
     report.check(f"{name}: every parameter is there, unchanged", f"not filled: {abstract}" if abstract else check_parts(leaves, stored))
-    if axes:
-        entries = json.loads((folder / "qwix_abstract.json").read_text())["tensors"]
-        report.check(f"{name}: on four devices as asked for", is_cut(leaves, axes, entries))
+    spread = leaves if axes else leaves_of(load_qwix.load(folder, build, TOKENS, **on_four))
+    wrong = is_cut(spread, on_four["partition"], stored_entries(folder)) or check_parts(spread, stored)
+    report.check(f"{name}: on four devices as asked for", wrong)
     wanted = wanted_parameters(model, spec)
     report.check(f"{name}: values are the source's", first_difference(decoded_leaves(leaves), wanted))
     full = load_qwix.load(folder, build, use="full", **placing)
@@ -188,7 +199,9 @@ def main():
     shutil.rmtree(WORK, ignore_errors=True)
     for name, case in CASES.items():
         report.section(name, check_case, name, *case)
+    report.section("made", check_made, WORK, loader, TOKENS)
     report.section("training", check_training, converted, loader)
+    report.section("activations", check_activations, converted, loader)
     report.section("refusals", check_refusals, converted, loader, stored_tensors)
     report.section("the document's way", check_document, converted, loader)
     report.section("memory", check_memory, WORK / "memory")

@@ -266,7 +266,8 @@ class Qwix(JobTest):
 
     def test_schemes_give_what_their_own_layouts_do(self):
         _, source = self.model("plain")
-        for scheme in ("mxfp4", "mxfp6-e2m3", "mxfp6-e3m2", "fp8-channel", "fp8-block", "int8", "int4-g32", "int4-g128"):
+        for scheme in ("mxfp4", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp8", "nvfp4", "fp8-tensor", "fp8-channel", "fp8-block", "int8", "w8a16",
+                       "w8a16-g128", "int4-g32", "int4-g128", "int4-asym-g32", "int4-asym-g128"):
             with self.subTest(scheme=scheme):
                 out = self.convert(source, "--scheme", scheme, ranks=2)
                 own = self.quantize("--scheme", scheme, "--scaling", "none", source=source, stats=None)

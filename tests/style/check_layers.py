@@ -20,7 +20,7 @@ THIRD_PARTY = {
     r"xxhash\.h": r"src/base/hash\.cpp",
     r"pcre2\.h": r"src/base/regular_expression\.cpp",
     r"spdlog/.*": r"src/base/log\.cpp",
-    r"nlohmann/.*": r"(src/(checkpoint|plan|pipeline)|jobs)/[^/]+\.cpp",
+    r"nlohmann/.*": r"(src/(checkpoint|plan(/qwix)?|pipeline)|jobs)/[^/]+\.cpp",
     r"CLI/.*": r"jobs/[^/]+",
     r"fmt/.*": r"(src|kernels|jobs)/.*\.cpp",
     r".*intrin\.h": r"kernels/cpu/[^/]+|src/device/[^/]+\.cpp",

@@ -1,9 +1,9 @@
 #include <gmock/gmock.h>
 
-#include "plan/axis_pattern.h"
-#include "plan/jax_model.h"
-#include "plan/name_pattern.h"
-#include "plan/qwix_parameters.h"
+#include "plan/qwix/axis_pattern.h"
+#include "plan/qwix/jax_model.h"
+#include "plan/qwix/jax_parameters.h"
+#include "plan/qwix/name_pattern.h"
 #include "tests/support/expect_error.h"
 
 namespace quantmill {

@@ -1,4 +1,4 @@
-#include "plan/name_pattern.h"
+#include "plan/qwix/name_pattern.h"
 
 #include <algorithm>
 

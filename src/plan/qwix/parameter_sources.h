@@ -1,13 +1,13 @@
 #pragma once
 
-// The weights of one parameter put together. Private to qwix_parameters.cpp.
+// The weights of one parameter put together. Private to jax_parameters.cpp.
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "plan/jax_model.h"
-#include "plan/qwix_parameters.h"
+#include "plan/qwix/jax_model.h"
+#include "plan/qwix/jax_parameters.h"
 
 namespace quantmill {
 

@@ -1,4 +1,4 @@
-#include "plan/qwix_targets.h"
+#include "plan/qwix/targets.h"
 
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "plan/qwix_codes.h"
+#include "plan/qwix/codes.h"
 
 namespace quantmill {
 

@@ -1,4 +1,4 @@
-#include "plan/qwix_text.h"
+#include "plan/qwix/text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "plan/parameter_sources.h"
+#include "plan/qwix/parameter_sources.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "plan/jax_model.h"
+#include "plan/qwix/jax_model.h"
 
 #include <algorithm>
 #include <filesystem>

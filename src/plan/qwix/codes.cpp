@@ -1,4 +1,4 @@
-#include "plan/qwix_codes.h"
+#include "plan/qwix/codes.h"
 
 #include <algorithm>
 
@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::string_view kE4m3 = "float8_e4m3fn";
 constexpr std::string_view kE2m1 = "float4_e2m1fn";
+constexpr std::string_view kInt8 = "int8";
+constexpr std::string_view kInt4 = "int4";
 
 // F32 for what BF16 does not hold exactly.
 DType exact_scale_type(DType stored) {
@@ -42,10 +44,10 @@ QwixCodes carried_codes(const Checkpoint& checkpoint, const SourceWeight& source
       codes.block_cols = kNvfp4Block;
       return codes;
     case Encoding::kInt8:
-      codes.logical_type = "int8";
+      codes.logical_type = kInt8;
       return codes;
     case Encoding::kPackedInt:
-      codes.logical_type = source.packing.bits == 4 ? "int4" : "int8";
+      codes.logical_type = source.packing.bits == 4 ? kInt4 : kInt8;
       return codes;
     case Encoding::kPlain:
       break;
@@ -58,9 +60,13 @@ QwixCodes made_codes(Scheme scheme, std::uint64_t rows, std::uint64_t cols) {
   switch (scheme) {
     case Scheme::kMxfp4:
       return {kE2m1, DType::kF8E4m3, DType::kBf16, 1, group, false};
+    case Scheme::kNvfp4:  // a block's scale and the tensor's in one
+      return {kE2m1, DType::kF8E4m3, DType::kF32, 1, group, false};
     case Scheme::kMxfp6E2m3:
     case Scheme::kMxfp6E3m2:
+    case Scheme::kMxfp8:
       return {kE4m3, DType::kF8E4m3, DType::kBf16, 1, group, false};
+    case Scheme::kFp8Tensor:
     case Scheme::kFp8Channel:
       return {kE4m3, DType::kF8E4m3, DType::kF32, 1, cols, false};
     case Scheme::kFp8Block:
@@ -71,17 +77,16 @@ QwixCodes made_codes(Scheme scheme, std::uint64_t rows, std::uint64_t cols) {
               std::min(cols, rows_together(scheme)),
               false};
     case Scheme::kInt8:
-      return {"int8", DType::kI8, DType::kF32, 1, cols, false};
+      return {kInt8, DType::kI8, DType::kF32, 1, cols, false};
+    case Scheme::kW8a16:
+      return {kInt8, DType::kI8, DType::kBf16, 1, cols, false};
+    case Scheme::kW8a16G128:
+      return {kInt8, DType::kI8, DType::kBf16, 1, group, false};
     case Scheme::kInt4G128:
     case Scheme::kInt4G32:
-      return {"int4", DType::kI8, DType::kBf16, 1, group, false};
-    case Scheme::kMxfp8:
-    case Scheme::kNvfp4:
-    case Scheme::kFp8Tensor:
-    case Scheme::kW8a16:
-    case Scheme::kW8a16G128:
     case Scheme::kInt4AsymG128:
     case Scheme::kInt4AsymG32:
+      return {kInt4, DType::kI8, DType::kBf16, 1, group, is_asymmetric(scheme)};
     case Scheme::kSource:
     case Scheme::kBf16:
     case Scheme::kF16:

@@ -1,4 +1,4 @@
-#include "plan/qwix_layout.h"
+#include "plan/qwix/layout.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,10 +9,10 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "plan/qwix_codes.h"
-#include "plan/qwix_files.h"
-#include "plan/qwix_parameters.h"
-#include "plan/qwix_targets.h"
+#include "plan/qwix/codes.h"
+#include "plan/qwix/files.h"
+#include "plan/qwix/jax_parameters.h"
+#include "plan/qwix/targets.h"
 
 namespace quantmill {
 

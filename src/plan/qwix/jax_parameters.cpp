@@ -1,4 +1,4 @@
-#include "plan/qwix_parameters.h"
+#include "plan/qwix/jax_parameters.h"
 
 #include <algorithm>
 #include <set>
@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/pattern.h"
-#include "plan/parameter_sources.h"
+#include "plan/qwix/parameter_sources.h"
 
 namespace quantmill {
 

@@ -1,4 +1,4 @@
-#include "plan/qwix_files.h"
+#include "plan/qwix/files.h"
 
 #include <algorithm>
 #include <map>
@@ -13,7 +13,7 @@
 
 #include "base/pattern.h"
 #include "base/version.h"
-#include "plan/jax_model.h"
+#include "plan/qwix/jax_model.h"
 
 namespace quantmill {
 

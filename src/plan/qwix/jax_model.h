@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "plan/axis_pattern.h"
 #include "plan/expression.h"
 #include "plan/json_text.h"
-#include "plan/name_pattern.h"
 #include "plan/parameters.h"
+#include "plan/qwix/axis_pattern.h"
+#include "plan/qwix/name_pattern.h"
 
 namespace quantmill {
 

@@ -1,4 +1,4 @@
-#include "plan/axis_pattern.h"
+#include "plan/qwix/axis_pattern.h"
 
 #include <algorithm>
 #include <cctype>

@@ -2,7 +2,7 @@
 
 // The parameters of a JAX model that the weights of a checkpoint become: names, shapes and which
 // weight goes where. From names and shapes alone; what is quantized, and how, comes after
-// (qwix_layout.h).
+// (layout.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/jax_model.h"
+#include "plan/qwix/jax_model.h"
 #include "plan/source_weights.h"
 
 namespace quantmill {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plan/plan.h"
-#include "plan/qwix_parameters.h"
+#include "plan/qwix/jax_parameters.h"
 
 namespace quantmill {
 
