@@ -15,6 +15,7 @@
 #include "jobs/inspect.h"
 #include "jobs/plan.h"
 #include "jobs/quantize.h"
+#include "jobs/report.h"
 #include "jobs/stats.h"
 #include "jobs/verify.h"
 
@@ -51,6 +52,7 @@ int run(int argc, char** argv) {
   quantmill::add_stats_command(app, action);
   quantmill::add_inspect_command(app, action);
   quantmill::add_verify_command(app, action);
+  quantmill::add_report_command(app, action);
   quantmill::add_arch_command(app, action);
   try {
     app.parse(argc, argv);
