@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "jobs/arch.h"
+#include "jobs/diff.h"
 #include "jobs/inspect.h"
 #include "jobs/plan.h"
 #include "jobs/quantize.h"
@@ -51,6 +52,7 @@ int run(int argc, char** argv) {
   quantmill::add_plan_command(app, action);
   quantmill::add_stats_command(app, action);
   quantmill::add_inspect_command(app, action);
+  quantmill::add_diff_command(app, action);
   quantmill::add_verify_command(app, action);
   quantmill::add_report_command(app, action);
   quantmill::add_arch_command(app, action);
