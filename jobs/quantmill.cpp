@@ -16,6 +16,7 @@
 #include "jobs/inspect.h"
 #include "jobs/plan.h"
 #include "jobs/quantize.h"
+#include "jobs/recipe.h"
 #include "jobs/report.h"
 #include "jobs/stats.h"
 #include "jobs/verify.h"
@@ -56,6 +57,7 @@ int run(int argc, char** argv) {
   quantmill::add_verify_command(app, action);
   quantmill::add_report_command(app, action);
   quantmill::add_arch_command(app, action);
+  quantmill::add_recipe_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
