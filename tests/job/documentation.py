@@ -72,6 +72,25 @@ class Documentation(JobTest):
                 used += 1
         self.assertGreater(used, 15)
 
+    def test_every_message_in_troubleshooting_is_one_of_the_program(self):
+        sources = "\n".join(path.read_text() for top in ("src", "jobs") for path in sorted((ROOT / top).rglob("*.cpp")))
+        said = re.sub(r'"\s*\n\s*"', "", sources)  # a literal in several pieces is one
+        headings = re.findall(r"^### (`.*)$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+        self.assertGreater(len(headings), 20)
+        for heading in headings:
+            if "enough slots" in heading:  # Open MPI's own
+                continue
+            for message in re.findall(r"`([^`]+)`", heading):
+                for piece in message.split("…"):
+                    self.assertIn(piece.strip(), said, heading)
+
+    def test_every_recipe_in_the_documents_exists(self):
+        names = {line.split()[0] for line in self.text("recipe", "list").splitlines()}
+        table = (ROOT / "docs/choosing.md").read_text().split("| recipe |")[1].split("\n\n")[0]
+        named = set(re.findall(r"`([a-z0-9-]+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:])))
+        self.assertGreater(len(named), 6)
+        self.assertEqual(named - names, set())
+
     def test_the_version_comes_first(self):
         lines = self.text("--version").splitlines()
         self.assertRegex(lines[0], r"^quantmill \d+\.\d+\.\d+$")
