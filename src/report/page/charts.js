@@ -34,7 +34,12 @@ function text(x, y, content, attributes = {}) {
   return node;
 }
 
+// Of any number of values: a call with each as an argument has a limit.
+const largest = (values) => values.reduce((most, value) => Math.max(most, value), -Infinity);
+const smallest = (values) => values.reduce((least, value) => Math.min(least, value), Infinity);
+
 const COLOURS = 8;
+const MANY = 600;  // marks in a chart, from which on some are left out or drawn as one
 const colour = (index) => `var(--c${index % COLOURS})`;
 
 function bytes(count) {
@@ -87,7 +92,7 @@ const chartWidth = (part = 1) => (WIDE ? (part === 1 ? 1100 : 530) : 340);
 function stackedBars(title, rows, names, show, caption) {
   const width = chartWidth();
   const svg = frame(title, width, rows.length * 54);
-  const most = Math.max(...rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0))) || 1;
+  const most = largest(rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0))) || 1;
   rows.forEach((row, index) => {
     const total = row.parts.reduce((sum, part) => sum + part.value, 0);
     let x = 0;
@@ -106,7 +111,7 @@ function stackedBars(title, rows, names, show, caption) {
 function columns(title, bars, show, caption, part = 2) {
   const width = chartWidth(part), height = 190, left = 46, bottom = 24, top = 8;
   const svg = frame(title, width, height);
-  const most = Math.max(...bars.map((bar) => bar.value)) || 1;
+  const most = largest(bars.map((bar) => bar.value)) || 1;
   const y = (value) => height - bottom - (value / most) * (height - bottom - top);
   for (const at of ticks(0, most, 4)) {
     svg.append(shape("line", {class: "grid", x1: left, x2: width, y1: y(at), y2: y(at)}), text(left - 6, y(at) + 4, show(at), {"text-anchor": "end"}));
@@ -126,12 +131,12 @@ function dots(title, points, series, {show, log = false, zero = false, caption, 
   const svg = frame(title, width, height);
   const scale = (value) => (log ? Math.log10(Math.max(value, 1e-12)) : value);
   const values = points.map((point) => scale(point.y)).concat(line === null ? [] : [scale(line)]);
-  let low = zero ? 0 : Math.min(...values), high = Math.max(...values);
+  let low = zero ? 0 : smallest(values), high = largest(values);
   const margin = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   low = zero ? 0 : low - margin;
   high += margin;
   const xs = points.map((point) => point.x);
-  const first = Math.min(...xs), last = Math.max(...xs);
+  const first = smallest(xs), last = largest(xs);
   const x = (value) => (last === first ? (left + width) / 2 : left + 34 + ((value - first) / (last - first)) * (width - left - 68));
   const y = (value) => top + (1 - (scale(value) - low) / (high - low)) * (height - bottom - top);
   const marks = log ? ticks(low, high, 4).map((at) => 10 ** at) : ticks(low, high, 5);
@@ -144,18 +149,40 @@ function dots(title, points, series, {show, log = false, zero = false, caption, 
   // Series stand side by side, so that they do not hide each other.
   const room = last === first ? 60 : ((width - left - 68) / (last - first)) * 0.6;
   const aside = (point) => (series.length < 2 ? 0 : (series.indexOf(point.series) / (series.length - 1) - 0.5) * Math.min(room, 60));
+  const drawn = new Set();
   for (const point of points) {
-    svg.append(mark("circle", {cx: x(point.x) + aside(point), cy: y(point.y), r: points.length > 600 ? 2.2 : 3.5, fill: colour(series.indexOf(point.series)), "fill-opacity": 0.85}, point.title));
+    // Of many points at one place the first is drawn: the others could not be told apart.
+    const place = `${point.x} ${point.series} ${Math.round(y(point.y))}`;
+    if (points.length > MANY && drawn.has(place)) continue;
+    drawn.add(place);
+    svg.append(mark("circle", {cx: x(point.x) + aside(point), cy: y(point.y), r: points.length > MANY ? 2.2 : 3.5, fill: colour(series.indexOf(point.series)), "fill-opacity": 0.85}, point.title));
   }
   return figure(title, svg, caption, series);
 }
 
+// One item for all of a kind in a layer.
+function joined(items) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = `${item.layer} ${item.kind}`;
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return [...groups.values()].map((group) => {
+    const of = (index) => group.map((item) => item.s[index]);
+    const medians = of(2).sort((a, b) => a - b);
+    return {...group[0], name: group.length === 1 ? group[0].name : `${group.length} groups ${group[0].kind} of layer ${group[0].layer}`,
+      s: [smallest(of(0)), smallest(of(1)), medians[Math.floor(medians.length / 2)], largest(of(3)), largest(of(4))]};
+  });
+}
+
 // Ranges over layers on a log axis: thin line smallest to largest, thick line the middle nine tenths, dot the median.
-function ranges(title, items, series, caption) {
+function ranges(title, all, series, caption) {
+  const items = all.length > MANY ? joined(all) : all;
   const width = chartWidth(), height = WIDE ? 280 : 240, left = 52, bottom = 38, top = 10;
   const svg = frame(title, width, height);
   const logs = items.flatMap((item) => [Math.log2(item.s[0]), Math.log2(item.s[4])]);
-  const low = Math.min(...logs, -1) - 0.2, high = Math.max(...logs, 1) + 0.2;
+  const low = Math.min(smallest(logs), -1) - 0.2, high = Math.max(largest(logs), 1) + 0.2;
   const step = (width - left - 8) / items.length;
   const y = (value) => top + (1 - (Math.log2(value) - low) / (high - low)) * (height - bottom - top);
   for (const at of ticks(low, high, 6).filter(Number.isInteger)) {
@@ -180,10 +207,10 @@ function ranges(title, items, series, caption) {
 
 // A map of cells. rows: [{label, values, titles}]; shades by log of the value, values below `least` are crossed out.
 function heatMap(title, rows, least, caption) {
-  const width = chartWidth(), left = WIDE ? 64 : 34, count = Math.max(...rows.map((row) => row.values.length));
+  const width = chartWidth(), left = WIDE ? 64 : 34, count = largest(rows.map((row) => row.values.length));
   const cell = (width - left) / count, high = Math.min(Math.max(cell, 8), 22);
   const svg = frame(title, width, rows.length * high + 30);
-  const most = Math.log1p(Math.max(...rows.flatMap((row) => row.values))) || 1;
+  const most = Math.log1p(largest(rows.flatMap((row) => row.values))) || 1;
   rows.forEach((row, index) => {
     if (index % Math.max(1, Math.ceil(12 / high)) === 0) svg.append(text(left - 6, index * high + high / 2 + 4, row.label, {"text-anchor": "end"}));
     row.values.forEach((value, place) => {

@@ -122,7 +122,7 @@ function errors(report) {
   const kinds = kindsOf(layered);
   const snr = report.tensors.filter((tensor) => tensor.snr_db !== null);
   const list = [...report.tensors].sort((a, b) => b.relative_error - a.relative_error).slice(0, 5);
-  const most = Math.max(...snr.map((tensor) => tensor.snr_db)), least = Math.min(...snr.map((tensor) => tensor.snr_db));
+  const most = largest(snr.map((tensor) => tensor.snr_db)), least = smallest(snr.map((tensor) => tensor.snr_db));
   const bins = 24, width = (most - least) / bins || 1, counts = new Array(bins).fill(0);
   for (const tensor of snr) ++counts[Math.min(bins - 1, Math.floor((tensor.snr_db - least) / width))];
   return section("errors", "Weight error",
@@ -191,7 +191,9 @@ function codes(report) {
 function experts(report) {
   const layers = new Map();
   for (const group of report.groups) {
-    if (group.expert_of && group.tokens !== null) layers.set(group.expert_of, [...(layers.get(group.expert_of) || []), group]);
+    if (!group.expert_of || group.tokens === null) continue;
+    if (!layers.has(group.expert_of)) layers.set(group.expert_of, []);
+    layers.get(group.expert_of).push(group);
   }
   const rows = [...layers].filter(([, groups]) => groups.length > 1).map(([name, groups]) => {
     const order = [...groups].sort((a, b) => a.name.localeCompare(b.name, "en", {numeric: true}));
@@ -231,7 +233,7 @@ function timing(reports) {
       parts: Object.entries(report.run.worker_seconds).map(([name, value]) => ({name, value}))})), works, seconds),
     ...timed.map((report) => element("p", {class: "soft"}, `${reports.length > 1 ? `${report.name}: ` : ""}${report.run.ranks} ranks on ${report.run.nodes} nodes, ` +
       `${report.run.threads_per_rank} threads each, ${report.run.backend}; read ${bytes(report.run.bytes_read)}, wrote ${bytes(report.run.bytes_written)}; ` +
-      `peak memory of a rank ${bytes(Math.max(...report.run.peak_memory_bytes))}${report.run.resumed ? "; resumed, so only the last part is counted" : ""}.`)));
+      `peak memory of a rank ${bytes(largest(report.run.peak_memory_bytes))}${report.run.resumed ? "; resumed, so only the last part is counted" : ""}.`)));
 }
 
 function tensorTable(report) {
