@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "checkpoint/json_events.h"
 #include "checkpoint/reader.h"
+#include "jobs/inspect_file.h"
 #include "jobs/inspect_tensor.h"
 
 namespace quantmill {
@@ -29,6 +30,8 @@ struct InspectOptions {
   std::optional<std::string> tensor;
   std::optional<std::string> rows;
   bool as_json = false;
+  bool histogram = false;
+  bool blocks = false;
 };
 
 struct Total {
@@ -168,9 +171,18 @@ std::string print_json(const Checkpoint& checkpoint, const Json& config) {
 }
 
 int run_inspect(const InspectOptions& options) {
+  if (const std::optional<std::string> text = inspect_file(options.path, options.as_json)) {
+    if (options.tensor) {
+      throw Error(ErrorCode::kUsage, "--tensor is for checkpoints");
+    }
+    std::cout << *text << std::flush;
+    return 0;
+  }
   const Checkpoint checkpoint = open_path(options.path);
   if (options.tensor) {
-    show_tensor(checkpoint, {*options.tensor, options.rows, options.as_json}, std::cout);
+    show_tensor(checkpoint,
+                {*options.tensor, options.rows, options.as_json, options.histogram, options.blocks},
+                std::cout);
   } else {
     const Json config = quantization_config(options, checkpoint);
     std::cout << (options.as_json ? print_json(checkpoint, config)
@@ -188,9 +200,14 @@ int run_inspect(const InspectOptions& options) {
 void add_inspect_command(CLI::App& app, std::function<int()>& action) {
   CLI::App* command = app.add_subcommand(
       "inspect",
-      "Show the tensors of a checkpoint, or the values of one; quantized weights are decoded");
+      "Show the tensors of a checkpoint, or the values of one, decoded; or another file of a job");
   auto options = std::make_shared<InspectOptions>();
-  command->add_option("PATH", options->path, "folder of a checkpoint, or one .safetensors file")
+  command
+      ->add_option(
+          "PATH",
+          options->path,
+          "folder of a checkpoint, one .safetensors file, a quantmill_manifest.json, or an "
+          "HDF5 file of statistics or scales")
       ->required();
   CLI::Option* tensor =
       command->add_option("--tensor", options->tensor, "show this tensor: statistics and values")
@@ -198,13 +215,20 @@ void add_inspect_command(CLI::App& app, std::function<int()>& action) {
   command->add_option("--rows", options->rows, "rows to show whole, B not included")
       ->type_name("A:B")
       ->needs(tensor);
+  command->add_flag("--histogram", options->histogram, "how the values lie between the extremes")
+      ->needs(tensor);
+  command
+      ->add_flag("--blocks",
+                 options->blocks,
+                 "codes and scales of the rows shown, block by block, as they are stored")
+      ->needs(tensor);
   command->add_flag("--json", options->as_json, "print JSON, every value in full precision");
   command->footer(
       "Without --tensor: a table of all tensors, totals by dtype, and the quantization_config.\n"
       "With it: shape, dtype, statistics over the whole tensor, and the start of the first rows.\n"
-      "X.weight with X.weight_scale beside it is decoded as MXFP4. --rows takes A:B, A:, :B or A;\n"
+      "A weight that is stored as codes and scales is decoded. --rows takes A:B, A:, :B or A;\n"
       "with --json and without --rows, all rows are printed.\n"
-      "Statistics files (HDF5) are shown by `quantmill stats show`.");
+      "Of statistics (HDF5), `quantmill stats show` tells more.");
   command->callback([options, &action] { action = [options] { return run_inspect(*options); }; });
 }
 

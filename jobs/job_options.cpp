@@ -2,6 +2,9 @@
 
 #include <chrono>
 #include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "base/byte_size.h"
 #include "base/error.h"
@@ -114,6 +117,16 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<long>(std::ceil(seconds * 1000)));
 }
 
+// This process's, as it was started.
+std::vector<std::string> command_line() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word, '\0');) {
+    words.push_back(word);
+  }
+  return words;
+}
+
 }  // namespace
 
 JobOptions make_job_options(const JobCommandOptions& options) {
@@ -124,6 +137,7 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   job.compat_scales = options.compat_scales;
   job.scales = options.scales;
   job.recipe = make_recipe(*options.recipe);
+  job.command = command_line();
   job.check_tensor_parallel = options.check_tensor_parallel;
   job.memory_bytes = parse_size(options.memory);
   job.overwrite = options.overwrite;

@@ -15,6 +15,7 @@
 #include "pipeline/run.h"
 #include "plan/architecture.h"
 #include "plan/plan.h"
+#include "plan/plan_sizes.h"
 #include "plan/slurm_block.h"
 
 namespace quantmill {
@@ -26,8 +27,9 @@ struct PlanOptions {
   std::optional<std::string> assumed_rate;
 };
 
-std::string add_slurm_block(const std::string& plan, const SlurmBlock& block) {
+std::string add_rest(const std::string& plan, const std::string& sizes, const SlurmBlock& block) {
   auto json = nlohmann::ordered_json::parse(plan);
+  json["sizes"] = nlohmann::ordered_json::parse(sizes);
   json["slurm"] = {{"nodes", block.nodes},
                    {"ntasks_per_node", block.tasks_per_node},
                    {"cpus_per_task", block.cpus_per_task},
@@ -55,8 +57,9 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
   const Plan plan = make_job_plan(checkpoint, statistics, job);
   check_resources(job, checkpoint, plan, options.num_threads);
   const SlurmBlock block = suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate);
-  std::cout << (own.json ? add_slurm_block(plan_to_json(plan), block)
-                         : describe_plan(plan, checkpoint) + describe_slurm_block(block))
+  std::cout << (own.json ? add_rest(plan_to_json(plan), plan_sizes_to_json(plan, checkpoint), block)
+                         : describe_plan(plan, checkpoint) + describe_plan_sizes(plan, checkpoint) +
+                               describe_slurm_block(block))
             << std::flush;
   return 0;
 }

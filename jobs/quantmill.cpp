@@ -11,10 +11,15 @@
 
 #include "base/error.h"
 #include "base/version.h"
+#include "device/context.h"
 #include "jobs/arch.h"
+#include "jobs/diff.h"
+#include "jobs/documentation.h"
 #include "jobs/inspect.h"
 #include "jobs/plan.h"
 #include "jobs/quantize.h"
+#include "jobs/recipe.h"
+#include "jobs/report.h"
 #include "jobs/stats.h"
 #include "jobs/verify.h"
 
@@ -39,19 +44,43 @@ int fail(const quantmill::Error& error) {
   return static_cast<int>(error.code());
 }
 
+// The version, and what the program was built with and finds here.
+std::string describe_build() {
+#ifdef NDEBUG
+  constexpr const char* kAssertions = "optimized";
+#else
+  constexpr const char* kAssertions = "with assertions";
+#endif
+  return fmt::format("quantmill {}\nbuilt by {} {}, {}\nthis machine: backend cpu ({})",
+                     quantmill::program_version(),
+#ifdef __clang__
+                     "clang",
+                     __clang_version__,
+#else
+                     "g++",
+                     __VERSION__,
+#endif
+                     kAssertions,
+                     quantmill::isa_name(quantmill::best_isa()));
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "Quantizes large model checkpoints with activation-aware scales, on any number of MPI ranks.",
       "quantmill");
-  app.set_version_flag("--version", fmt::format("quantmill {}", quantmill::program_version()));
+  app.set_version_flag("--version", describe_build());
   app.require_subcommand(1);
   std::function<int()> action;
   quantmill::add_quantize_command(app, action);
   quantmill::add_plan_command(app, action);
   quantmill::add_stats_command(app, action);
   quantmill::add_inspect_command(app, action);
+  quantmill::add_diff_command(app, action);
   quantmill::add_verify_command(app, action);
+  quantmill::add_report_command(app, action);
   quantmill::add_arch_command(app, action);
+  quantmill::add_recipe_command(app, action);
+  quantmill::add_documentation_commands(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 
@@ -10,6 +11,7 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "plan/presets.h"
 #include "plan/recipe_json.h"
 
 namespace quantmill {
@@ -134,9 +136,11 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
   auto options = std::make_shared<RecipeOptions>();
   const std::string group = "What to make";
   command
-      .add_option("--recipe",
-                  options->recipe_file,
-                  "JSON file of these settings; options given here come over it")
+      .add_option(
+          "--recipe",
+          options->recipe_file,
+          "JSON file of these settings, or a name of `quantmill recipe list`; options given "
+          "here come over it")
       ->type_name("FILE")
       ->group(group);
   command
@@ -308,9 +312,15 @@ std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command) {
   return options;
 }
 
+std::string read_recipe(const std::string& file_or_name) {
+  if (std::filesystem::exists(file_or_name)) {
+    return read_text_file(file_or_name, kMaxRecipeBytes);
+  }
+  return std::string(find_preset(file_or_name).json);
+}
+
 Recipe make_recipe(const RecipeOptions& options) {
-  const std::string file_text =
-      options.recipe_file ? read_text_file(*options.recipe_file, kMaxRecipeBytes) : "";
+  const std::string file_text = options.recipe_file ? read_recipe(*options.recipe_file) : "";
   // What is not said follows from scheme and layout, so that these come first.
   Recipe said;
   apply_options(options, file_text, said);

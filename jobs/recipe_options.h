@@ -44,6 +44,10 @@ struct RecipeOptions {
 // parsed.
 std::shared_ptr<RecipeOptions> add_recipe_options(CLI::App& command);
 
+// The text of a recipe: of a file, or else of the built-in one of this name. kUsage if it is
+// neither. kIo.
+std::string read_recipe(const std::string& file_or_name);
+
 // The effective recipe. kUsage for values that do not exist or do not go together.
 // --compat seed fixes the scale rule (floor) and the scaling of the script; asking for others is an
 // error.

@@ -40,4 +40,24 @@ double ValueStatistics::deviation() const {
   return num_finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(num_finite));
 }
 
+ValueHistogram::ValueHistogram(const ValueStatistics& statistics) {
+  if (statistics.num_finite > 0) {
+    min = statistics.min;
+    width = (statistics.max - statistics.min) / static_cast<double>(kNumBins);
+  }
+}
+
+void ValueHistogram::add(std::span<const double> values) {
+  for (const double value : values) {
+    if (std::isfinite(value)) {
+      const double bin = width > 0 ? (value - min) / width : 0;
+      ++counts[std::min(static_cast<std::size_t>(bin), kNumBins - 1)];
+    }
+  }
+}
+
+double ValueHistogram::begin(std::size_t bin) const {
+  return min + static_cast<double>(bin) * width;
+}
+
 }  // namespace quantmill

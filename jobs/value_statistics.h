@@ -1,7 +1,10 @@
 #pragma once
 
-// Minimum, maximum, mean and standard deviation of many values, given in pieces.
+// Minimum, maximum, mean and standard deviation of many values, given in pieces, and how they lie
+// between the extremes.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -22,6 +25,23 @@ struct ValueStatistics {
 
   // sqrt(squares / num_finite); 0 without values.
   [[nodiscard]] double deviation() const;
+};
+
+// Counts of finite values in bins of equal width from the smallest to the largest.
+struct ValueHistogram {
+  static constexpr std::size_t kNumBins = 32;
+
+  // Of all values that will be added.
+  explicit ValueHistogram(const ValueStatistics& statistics);
+
+  void add(std::span<const double> values);
+
+  // The least value of a bin.
+  [[nodiscard]] double begin(std::size_t bin) const;
+
+  double min = 0;
+  double width = 0;  // of a bin; 0 if all values are the same: they are in the first
+  std::array<std::uint64_t, kNumBins> counts{};
 };
 
 }  // namespace quantmill

@@ -16,6 +16,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/work_times.h"
 
 namespace quantmill {
 
@@ -190,6 +191,7 @@ std::int64_t File::changed_ns() const {
 }
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  const WorkTimer timer(Work::kRead, out.size());
   std::size_t done = 0;
   while (done < out.size()) {
     const ssize_t count = ::pread(
@@ -220,6 +222,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
 }
 
 void File::write_at(std::uint64_t offset, std::span<const std::byte> data) const {
+  const WorkTimer timer(Work::kWrite, data.size());
   std::size_t done = 0;
   while (done < data.size()) {
     const ssize_t count = ::pwrite(
@@ -241,6 +244,7 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> data) const
 }
 
 void File::reserve(std::uint64_t size_bytes) const {
+  const WorkTimer timer(Work::kWrite);
   int result = 0;
   do {
     result = ::ftruncate(descriptor_.get(), file_offset(size_bytes));
@@ -264,6 +268,7 @@ void File::reserve(std::uint64_t size_bytes) const {
 }
 
 void File::sync() const {
+  const WorkTimer timer(Work::kWrite);
   sync_descriptor(descriptor_.get(), path_);
 }
 

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "checkpoint/layout.h"
+#include "pipeline/run_record.h"
 
 namespace quantmill {
 namespace {
@@ -17,7 +18,8 @@ constexpr const char* kConfigName = "config.json";
 // Files that this job writes itself: a copy of the source's would be wrong.
 bool is_written_here(const std::string& name, const Plan& plan) {
   return std::ranges::find(plan.beside, name, &TextFile::name) != plan.beside.end() ||
-         name == kConfigName || name == kIndexName || name == kManifestName || name == kScalesName;
+         name == kConfigName || name == kIndexName || name == kManifestName ||
+         name == kScalesName || name == kRunRecordName;
 }
 
 // What a job that was killed left in the folder: temporary files of writes that it did not finish.
@@ -73,7 +75,7 @@ void assemble(const Log& log,
   remove_strays(folder, files);
   std::ranges::sort(files, {}, &ManifestFile::name);
   write_text_file(folder / kManifestName,
-                  print_manifest(plan, inputs, scales, files, shards.tensors));
+                  print_manifest(checkpoint, plan, inputs, scales, files, shards.tensors));
 }
 
 }  // namespace quantmill

@@ -1,15 +1,16 @@
 #include "pipeline/manifest.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
-#include "base/error.h"
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/version.h"
+#include "plan/kept.h"
 #include "plan/recipe_json.h"
 
 namespace quantmill {
@@ -38,9 +39,21 @@ Json group_to_json(const std::string& name, const GroupScales& scales) {
   return group;
 }
 
+// Tokens that the statistics of each fold group were recorded on, where they say so.
+std::map<std::string, std::uint64_t> recorded_tokens(const Plan& plan) {
+  std::map<std::string, std::uint64_t> tokens;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    if (plan.groups[group].tokens) {
+      tokens[plan.architecture.fold_groups[group].name] = *plan.groups[group].tokens;
+    }
+  }
+  return tokens;
+}
+
 }  // namespace
 
-std::string print_manifest(const Plan& plan,
+std::string print_manifest(const Checkpoint& source,
+                           const Plan& plan,
                            const Fingerprint& inputs,
                            const ScaleTable& scales,
                            const std::vector<ManifestFile>& files,
@@ -52,6 +65,10 @@ std::string print_manifest(const Plan& plan,
   manifest["recipe"] = Json::parse(to_json(plan.recipe));
   manifest["bytes_before"] = plan.source_bytes;
   manifest["bytes_after"] = plan.output_bytes;
+  manifest["bytes_by_type"] = {{"before", source_bytes_by_type(source, plan)},
+                               {"after", output_bytes_by_type(plan)}};
+  const ParameterCounts parameters = count_parameters(plan);
+  manifest["parameters"] = {{"all", parameters.all}, {"quantized", parameters.quantized}};
   manifest["inputs"] = inputs;
   manifest["files"] = Json::array();
   for (const ManifestFile& file : files) {
@@ -59,14 +76,25 @@ std::string print_manifest(const Plan& plan,
         {{"name", file.name}, {"size_bytes", file.size_bytes}, {"xxh128", file.xxh128}});
   }
   manifest["fold_groups"] = Json::array();
+  const auto tokens = recorded_tokens(plan);
   for (const auto& [name, group] : scales) {
-    manifest["fold_groups"].push_back(group_to_json(name, group));
+    Json json = group_to_json(name, group);
+    const auto found = tokens.find(name);
+    json["tokens"] = found == tokens.end() ? Json(nullptr) : Json(found->second);
+    manifest["fold_groups"].push_back(std::move(json));
   }
   manifest["tensors"] = Json::array();
   for (const TensorError& tensor : tensors) {
     manifest["tensors"].push_back({{"name", tensor.name},
                                    {"stored_as", tensor.stored_as},
                                    {"relative_error", tensor.relative_error}});
+  }
+  manifest["kept"] = Json::array();
+  for (const KeptTensor& tensor : kept_tensors(plan)) {
+    manifest["kept"].push_back({{"name", tensor.name},
+                                {"stored_as", tensor.stored_as},
+                                {"size_bytes", tensor.size_bytes},
+                                {"why", tensor.why}});
   }
   return manifest.dump(1) + "\n";
 }

@@ -4,15 +4,19 @@
 // and made again. Keys: manifest_schema (1), program ("quantmill VERSION"), architecture, recipe
 // (as a recipe file), inputs (what the output depends on: see fingerprint.h), files (list of {name,
 // size_bytes, xxh128}: everything in the folder but the manifest), fold_groups (list of {name,
-// channels, alpha and beta or null, alphas, betas, errors, s_min, s_max, not_scaled}), tensors
-// (list of {name, stored_as, relative_error}: every quantized tensor), bytes_before, bytes_after.
-// It says nothing of time, place, ranks or threads: the same job gives the same manifest.
+// channels, alpha and beta or null, alphas, betas, errors, s_min, s_max, not_scaled, tokens or
+// null}), tensors (list of {name, stored_as, relative_error}: every quantized tensor), kept (list
+// of {name, stored_as, size_bytes, why}: every other one), bytes_before, bytes_after, bytes_by_type
+// ({before, after}: {type: bytes}), parameters ({all, quantized}: numbers of weights).
+// It says nothing of time, place, ranks or threads: the same job gives the same manifest. What
+// differs from run to run is in quantmill_run.json (run_record.h).
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "checkpoint/reader.h"
 #include "pipeline/fingerprint.h"
 #include "plan/plan.h"
 #include "stats/scales.h"
@@ -42,7 +46,8 @@ struct Manifest {
   std::vector<TensorError> tensors;
 };
 
-std::string print_manifest(const Plan& plan,
+std::string print_manifest(const Checkpoint& source,
+                           const Plan& plan,
                            const Fingerprint& inputs,
                            const ScaleTable& scales,
                            const std::vector<ManifestFile>& files,

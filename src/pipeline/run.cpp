@@ -1,7 +1,6 @@
 #include "pipeline/run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -10,7 +9,7 @@
 #include "base/byte_size.h"
 #include "base/checked.h"
 #include "base/error.h"
-
+#include "base/file.h"
 #include "pipeline/assemble.h"
 #include "pipeline/compat.h"
 #include "pipeline/feedback_factors.h"
@@ -22,6 +21,7 @@
 #include "pipeline/load_statistics.h"
 #include "pipeline/measure.h"
 #include "pipeline/produce.h"
+#include "pipeline/run_record.h"
 #include "pipeline/settled_scales.h"
 #include "pipeline/summary.h"
 #include "pipeline/tied_embeddings.h"
@@ -36,17 +36,6 @@ namespace {
 
 // What a rank holds beside its workers' buffers: MPI, headers, statistics, code.
 constexpr std::uint64_t kBaseBytes = std::uint64_t{64} << 20;
-
-// Seconds since it was made.
-class Stopwatch {
- public:
-  [[nodiscard]] double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
@@ -143,6 +132,7 @@ struct JobSubject {
   const WorkRequest& request;
   FeedbackFactors* feedback;  // null: codes are rounded to the nearest
   std::uint64_t buffer_bytes;
+  bool resumed;
 };
 
 // Search, measure, write, assemble, commit; the report. `work` is the leader's, null on other
@@ -150,20 +140,20 @@ struct JobSubject {
 std::string run_phases(const JobSubject& job,
                        JobJournal& journal,
                        WorkFolder* work,
-                       const Stopwatch& total) {
+                       PhaseClock& clock) {
   const Team& team = job.team;
   const Plan& plan = job.plan;
-  const Stopwatch search;
   const InputMaxima inputs = input_maxima(plan, job.statistics);
   const JobScales chosen = settle_scales(
       team, job.context, job.checkpoint, plan, job.statistics, inputs, job.options, journal);
   const ScaleTable& scales = chosen.scales;
   log_scales(job.log, plan, scales);
+  const double search_seconds = clock.finish("search");
   if (!plan.search_tasks.empty()) {
     job.log.info(fmt::format("search: {} candidates for {} fold groups in {:.1f} s",
                              tried_exponents(plan.recipe).size(),
                              std::ranges::count_if(plan.groups, &GroupPlan::searched),
-                             search.seconds()));
+                             search_seconds));
   }
   check_interrupted(team);
 
@@ -174,15 +164,14 @@ std::string run_phases(const JobSubject& job,
     warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
     ranges.inputs = largest_inputs(plan, folds, inputs);
   });
-  const Stopwatch measuring;
   ranges.weights =
       measure_weights(team, job.context, job.checkpoint, plan, folds, job.buffer_bytes, journal);
+  const double measure_seconds = clock.finish("measure");
   if (std::ranges::any_of(plan.tensors, is_measured)) {
-    job.log.info(fmt::format("measure: the largest weights in {:.1f} s", measuring.seconds()));
+    job.log.info(fmt::format("measure: the largest weights in {:.1f} s", measure_seconds));
   }
   check_interrupted(team);
 
-  const Stopwatch writing;
   const std::filesystem::path folder = WorkFolder::output_folder(job.options.out);
   const WrittenShards shards = write_shards(team,
                                             job.context,
@@ -195,16 +184,24 @@ std::string run_phases(const JobSubject& job,
                                             folder,
                                             job.buffer_bytes,
                                             journal);
+  const double write_seconds = clock.finish("write");
   job.log.info(fmt::format("write: {} in {:.1f} s, {} of source",
                            format_size(plan.output_bytes),
-                           writing.seconds(),
-                           format_rate(plan.source_bytes, writing.seconds())));
+                           write_seconds,
+                           format_rate(plan.source_bytes, write_seconds)));
   check_interrupted(team);
 
+  const RunRecord record = make_run_record(team,
+                                           job.context,
+                                           clock,
+                                           search_seconds + measure_seconds + write_seconds,
+                                           job.resumed,
+                                           job.options.command);
   team.world.collectively([&] {
     if (team.is_leader()) {
       check_unchanged(job.checkpoint);
       assemble(job.log, job.checkpoint, plan, job.request.inputs, scales, shards, folder);
+      write_text_file(folder / kRunRecordName, print_run_record(record));
       work->commit();
     }
   });
@@ -215,7 +212,8 @@ std::string run_phases(const JobSubject& job,
                                plan,
                                scales,
                                shards.tensors,
-                               total.seconds());
+                               clock.total_seconds()) +
+                   describe_run(record);
 }
 
 }  // namespace
@@ -307,7 +305,7 @@ std::string run_job(const Team& team,
                     const Context& context,
                     const Log& log,
                     const JobOptions& options) {
-  const Stopwatch total;
+  PhaseClock clock;
   std::optional<Checkpoint> checkpoint;
   team.world.collectively([&] { checkpoint = Checkpoint::open(options.source); });
   const Statistics statistics = statistics_for(team, *checkpoint, options);
@@ -341,13 +339,15 @@ std::string run_job(const Team& team,
       check_tied(*checkpoint, *plan);
     }
   });
+  clock.finish("plan");
   try {
     log_plan(team, context, log, *plan);
     if (feedback) {
       log.info(feedback->describe());
     }
     JobJournal journal = open_journal(team, options, *plan);
-    if (state == WorkState::kResumed) {
+    const bool resumed = state == WorkState::kResumed;
+    if (resumed) {
       const std::size_t measured = journal.num_tasks(JournalPhase::kMeasure);
       log.info(
           fmt::format("resumed: {} of {} search tasks and {} of {} write tasks were finished{}",
@@ -366,10 +366,11 @@ std::string run_job(const Team& team,
                        options,
                        request,
                        feedback.get(),
-                       buffer_bytes},
+                       buffer_bytes,
+                       resumed},
                       journal,
                       work.get(),
-                      total);
+                      clock);
   } catch (const Error& error) {
     const bool is_kept =
         options.journal && error.code() != ErrorCode::kInput && error.code() != ErrorCode::kUsage;

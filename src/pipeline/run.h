@@ -34,6 +34,7 @@ struct JobOptions {
   bool journal = true;  // note finished work, so that the job can be resumed
   std::chrono::milliseconds checkpoint_interval{30'000};  // how much work a crash may cost
   std::chrono::milliseconds heartbeat{60'000};            // between lines of progress; 0: none
+  std::vector<std::string> command;                       // that asked for the job, for its record
 };
 
 // Runs the whole job and returns lines for people: what came out. Collective over team.world. An

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/interrupt.h"
 #include "base/parallel.h"
+#include "base/work_times.h"
 #include "pipeline/heartbeat.h"
 
 namespace quantmill {
@@ -119,7 +120,10 @@ void run_tasks(const Team& team,
     try {
       for (std::uint64_t next = counter.take(); next < list.tasks.size() && may_go_on(worker);
            next = counter.take()) {
-        run(list.tasks[next], worker);
+        {
+          const WorkTimer timer(list.work);
+          run(list.tasks[next], worker);
+        }
         if (heartbeat) {
           heartbeat->finished_task(list.bytes(list.tasks[next]));
         }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/work_times.h"
 #include "comm/mpi.h"
 
 namespace quantmill {
@@ -66,6 +67,7 @@ struct TaskList {
   std::string_view phase;  // what the log calls it
   std::vector<std::size_t> tasks;
   std::function<std::uint64_t(std::size_t task)> bytes;  // read and written, to tell progress
+  Work work = Work::kSearch;  // what a task's time counts as, less what it reads, decodes, writes
 };
 
 // Runs run(task, worker) for every task of the list, once in the whole node; free workers of any

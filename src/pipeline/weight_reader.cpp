@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/work_times.h"
 #include "kernels/codec.h"
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
@@ -329,6 +330,7 @@ std::vector<float> WeightReader::decode_scales(DType dtype,
 }
 
 std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMatrix out) const {
+  const WorkTimer timer(Work::kDecode);
   if (!values_.empty()) {
     std::memcpy(out.data, &values_[first * out.cols], out.rows * out.cols * sizeof(float));
     return find_nonfinite(out);

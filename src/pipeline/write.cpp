@@ -213,7 +213,8 @@ WrittenShards write_shards(const Team& team,
       team,
       {"write",
        own_tasks(team, plan, node_of, feedback, journal),
-       [&](std::size_t task) { return plan.write_tasks[task].cost; }},
+       [&](std::size_t task) { return plan.write_tasks[task].cost; },
+       Work::kEncode},
       [&](std::size_t task, int worker) {
         ErrorSums errors;
         workers[static_cast<std::size_t>(worker)].produce(plan.write_tasks[task], write, errors);

@@ -4,6 +4,7 @@
 // of its arguments: every rank makes the same plan.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -154,6 +155,24 @@ Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe
 
 // Bytes that are read for one work: its share of a weight's codes and scales.
 std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work);
+
+// The dtype of a plain weight, the encoding of another.
+std::string_view source_type_name(const SourceWeight& weight);
+
+// Bytes by type or format ("BF16", "mxfp4" …).
+using TypeBytes = std::map<std::string, std::uint64_t>;
+
+// Of the tensors that are read, and of those that are written.
+TypeBytes source_bytes_by_type(const Checkpoint& checkpoint, const Plan& plan);
+TypeBytes output_bytes_by_type(const Plan& plan);
+
+// Elements of the weights that are written, and of those among them that are quantized.
+struct ParameterCounts {
+  std::uint64_t all = 0;
+  std::uint64_t quantized = 0;
+};
+
+ParameterCounts count_parameters(const Plan& plan);
 
 // The architecture of the model as it really runs: the plan's own, or with Compat::kSeed, whose
 // plan follows the script's beliefs, the one that config.json calls for.

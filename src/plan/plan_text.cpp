@@ -18,30 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kColumnsOfNames = 44;
 
-// Elements by the type they are stored as, before and after.
-struct TypeSizes {
-  std::map<std::string, std::uint64_t> before;
-  std::map<std::string, std::uint64_t> after;
-};
-
-std::string source_type(const SourceWeight& source) {
-  return std::string(source.is_plain() ? dtype_name(source.entry.dtype)
-                                       : encoding_name(source.encoding));
-}
-
-TypeSizes sizes_by_type(const Plan& plan, const Checkpoint& checkpoint) {
-  TypeSizes sizes;
-  for (const TensorWork& work : plan.tensors) {
-    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const SourceWeight& source = plan.architecture.weights[tensor.stored];
-    if (work.action != Action::kKvScale) {
-      sizes.before[source_type(source)] += source_bytes(checkpoint, plan, work);
-    }
-    sizes.after[std::string(work.stored_name())] += work.output_bytes();
-  }
-  return sizes;
-}
-
 std::string_view action_name(Action action) {
   switch (action) {
     case Action::kCopy:
@@ -62,14 +38,8 @@ std::string_view action_name(Action action) {
 
 // Share of the source's elements that are quantized.
 double coverage(const Plan& plan) {
-  std::uint64_t quantized = 0;
-  std::uint64_t all = 0;
-  for (const TensorWork& work : plan.tensors) {
-    const std::uint64_t elements = work.rows * work.cols;
-    all += elements;
-    quantized += work.is_quantized() ? elements : 0;
-  }
-  return all == 0 ? 0 : static_cast<double>(quantized) / static_cast<double>(all);
+  const ParameterCounts count = count_parameters(plan);
+  return count.all == 0 ? 0 : static_cast<double>(count.quantized) / static_cast<double>(count.all);
 }
 
 std::string shorten(const std::vector<std::string>& names) {
@@ -165,11 +135,10 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
   const std::vector<std::uint64_t> degrees = tensor_parallel_degrees(plan);
   text += fmt::format("tensor-parallel ranks that can share it: {}\n",
                       degrees.empty() ? "none" : fmt::format("{}", fmt::join(degrees, ", ")));
-  const TypeSizes sizes = sizes_by_type(plan, checkpoint);
-  for (const auto& [name, bytes] : sizes.before) {
+  for (const auto& [name, bytes] : source_bytes_by_type(checkpoint, plan)) {
     text += fmt::format("  before  {:<8} {:>12}\n", name, format_size(bytes));
   }
-  for (const auto& [name, bytes] : sizes.after) {
+  for (const auto& [name, bytes] : output_bytes_by_type(plan)) {
     text += fmt::format("  after   {:<8} {:>12}\n", name, format_size(bytes));
   }
   text += "fold groups: producers -> readers\n";
@@ -193,7 +162,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
     text += fmt::format("  {:<{}} {:<5} [{}] -> {} ({}{})\n",
                         tensor.slice && !work.is_quantized() ? tensor.name : work.name,
                         kColumnsOfNames,
-                        source_type(source),
+                        source_type_name(source),
                         fmt::join(tensor.shape, ", "),
                         work.stored_name(),
                         action_name(work.action),
@@ -239,7 +208,7 @@ std::string plan_to_json(const Plan& plan) {
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
     json["tensors"].push_back({{"name", work.name},
                                {"source", tensor.name},
-                               {"dtype", source_type(source)},
+                               {"dtype", source_type_name(source)},
                                {"shape", tensor.shape},
                                {"stored_as", work.stored_name()},
                                {"chosen_by", plan.choices[work.tensor].pattern},

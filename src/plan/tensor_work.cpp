@@ -49,4 +49,38 @@ std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const
   return elements == 0 ? 0 : checked_share(bytes, work.rows * work.cols, elements);
 }
 
+std::string_view source_type_name(const SourceWeight& weight) {
+  return weight.is_plain() ? dtype_name(weight.entry.dtype) : encoding_name(weight.encoding);
+}
+
+TypeBytes source_bytes_by_type(const Checkpoint& checkpoint, const Plan& plan) {
+  TypeBytes sizes;
+  for (const TensorWork& work : plan.tensors) {
+    if (work.action != Action::kKvScale) {
+      const std::size_t stored = plan.architecture.tensors[work.tensor].stored;
+      sizes[std::string(source_type_name(plan.architecture.weights[stored]))] +=
+          source_bytes(checkpoint, plan, work);
+    }
+  }
+  return sizes;
+}
+
+TypeBytes output_bytes_by_type(const Plan& plan) {
+  TypeBytes sizes;
+  for (const TensorWork& work : plan.tensors) {
+    sizes[std::string(work.stored_name())] += work.output_bytes();
+  }
+  return sizes;
+}
+
+ParameterCounts count_parameters(const Plan& plan) {
+  ParameterCounts count;
+  for (const TensorWork& work : plan.tensors) {
+    const std::uint64_t elements = work.rows * work.cols;
+    count.all += elements;
+    count.quantized += work.is_quantized() ? elements : 0;
+  }
+  return count;
+}
+
 }  // namespace quantmill

@@ -124,7 +124,7 @@ class Faults(PreparedTest):
             if room > total // 2 and result.returncode == 0:
                 break
             self.assert_refused(result, 4, NO_SPACE)
-            places.add(re.search(r"(journal|model-|config|index|manifest|scales|assets|fingerprint)", result.stderr).group())
+            places.add(re.search(r"(journal|model-|config|index|manifest|scales|assets|fingerprint|quantmill_run)", result.stderr).group())
             self.assertFalse(self.out.exists())
         self.assertGreaterEqual(len(places), 2)
         self.assert_resumes()

@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 
-from jobs import GOLDEN, TINY, JobTest, read_safetensors
+from jobs import CALIB, GOLDEN, SHORT_SEARCH, TINY, JobTest, read_safetensors
 
 PACKED = GOLDEN / "seed" / "as-written"
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)  # OCP MX 1.0, 5.3.3
@@ -139,6 +139,56 @@ class Inspect(JobTest):
         self.assert_refused(inspect(path, "--tensor", "x"), 3, "F8_E4M3")
         path.write_bytes(path.read_bytes()[:-1])
         self.assert_refused(inspect(path), 3, "x.safetensors", "cut short")
+
+
+class Stored(JobTest):
+    def inspect(self, *args, status=0):
+        result = self.run_program("inspect", *args)
+        self.assertEqual(result.returncode, status, result.stderr)
+        return result.stdout
+
+    def test_blocks_are_codes_and_scales_as_they_are_stored(self):
+        tensors = read_safetensors(PACKED / "model.safetensors")
+        codes, scales = tensors[DOWN][1], tensors[DOWN + "_scale"][1]
+        shown = json.loads(self.inspect(PACKED, "--tensor", DOWN, "--rows", "3:5", "--blocks", "--json"))["blocks"]
+        per_row = scales.shape[1]
+        self.assertEqual(len(shown), 2 * per_row)
+        for index, block in enumerate(shown):
+            row, group = 3 + index // per_row, index % per_row
+            self.assertEqual((block["row"], block["columns"], block["zero_point"]), (row, [32 * group, 32 * group + 32], None))
+            self.assertEqual(block["scale"], 2.0 ** (int(scales[row, group]) - 127))
+            packed = codes[row, 16 * group:16 * group + 16]
+            self.assertEqual(block["codes"], E2M1[np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)].tolist())
+        text = self.inspect(PACKED, "--tensor", DOWN, "--rows", "3", "--blocks")
+        self.assertIn(f"row 3, columns 0 to 31: scale {2.0 ** (int(scales[3, 0]) - 127):.9g}\n", text)
+
+    def test_what_has_no_blocks_is_said(self):
+        self.assert_refused(self.run_program("inspect", TINY, "--tensor", "fc.weight", "--blocks"), 2, "--blocks", "BF16")
+
+    def test_the_histogram_counts_every_value_once(self):
+        values = (read_safetensors(TINY / "model.safetensors")["fc.weight"][1].astype(np.uint32) << 16).view(np.float32)
+        shown = json.loads(self.inspect(TINY, "--tensor", "fc.weight", "--json"))["histogram"]
+        wanted, _ = np.histogram(values.astype(np.float64), bins=32)
+        self.assertEqual(shown, wanted.tolist())
+        text = self.inspect(TINY, "--tensor", "fc.weight", "--histogram")
+        self.assertEqual([int(line.split("…")[1].split()[0]) for line in text.splitlines() if "…" in line], shown)
+
+    def test_manifest_scales_and_statistics_are_shown(self):
+        out = self.quantize(*SHORT_SEARCH)
+        manifest = json.loads((out / "quantmill_manifest.json").read_text())
+        text = self.inspect(out / "quantmill_manifest.json")
+        for file in manifest["files"]:
+            self.assertIn(file["xxh128"], text)
+        self.assertIn("scheme = \"mxfp4\"", text)
+        groups = {group["name"]: group for group in manifest["fold_groups"]}
+        scales = json.loads(self.inspect(out / "quantmill_scales.h5", "--json"))
+        self.assertEqual(scales.keys(), groups.keys())
+        for name, group in scales.items():
+            self.assertEqual((len(group["s"]), group["errors"]), (groups[name]["channels"], groups[name]["errors"]))
+        self.assertRegex(self.inspect(out / "quantmill_scales.h5"), r"\nfc +288 +- +1 +1  not scaled: its input")
+        self.run_program("stats", "import", CALIB, "-o", self.folder / "calib.h5")
+        self.assertRegex(self.inspect(self.folder / "calib.h5"), r"\nfc +288 +3451 ")
+        self.assert_refused(self.run_program("inspect", out / "config.json"), 3, "quantmill_manifest.json")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,36 @@ class Plan(JobTest):
                 self.assertEqual(stored, tensor["bytes"], tensor["name"])
             self.assertEqual(plan["source_bytes"], sum(values.nbytes for _, values in read_folder(TINY).values()))
 
+    def test_sizes_by_role_and_type_are_those_of_the_output(self):
+        sizes = json.loads(self.plan("--scaling", "none", "--keep", "*.down_proj", "--json").stdout)["sizes"]
+        tensors = read_folder(self.quantize("--scaling", "none", "--keep", "*.down_proj", stats=None))
+        source = read_folder(TINY)
+        total = sum(values.nbytes for _, values in tensors.values())
+        parameters = sum(values.size for _, values in source.values())
+        self.assertEqual(sum(sizes["by_type"]["after"].values()), total)
+        self.assertEqual(sum(role["after"] for role in sizes["by_role"].values()), total)
+        self.assertEqual(sum(role["parameters"] for role in sizes["by_role"].values()), parameters)
+        self.assertAlmostEqual(sizes["bits_per_weight"], 8 * total / parameters)
+        norms = [name for name in source if "norm" in name]
+        self.assertEqual(sizes["by_role"]["norms"]["before"], sum(source[name][1].nbytes for name in norms))
+        kept = {entry["why"]: entry for entry in sizes["kept"]}
+        down = [name for name in source if name.endswith("down_proj.weight")]
+        self.assertEqual((kept["pattern *.down_proj"]["tensors"], kept["pattern *.down_proj"]["bytes"]),
+                         (len(down), sum(source[name][1].nbytes for name in down)))
+
+    def test_headers_are_enough(self):
+        """Files with headers and a hole in place of the data, as a partial download extended with `truncate` gives."""
+        model = self.folder / "headers"
+        model.mkdir()
+        (model / "config.json").write_bytes((TINY / "config.json").read_bytes())
+        raw = (TINY / "model.safetensors").read_bytes()
+        head = 8 + int.from_bytes(raw[:8], "little")
+        with open(model / "model.safetensors", "wb") as file:
+            file.write(raw[:head])
+            file.truncate(len(raw))
+        wanted, found = (json.loads(self.plan("--scaling", "none", "--json", source=source).stdout) for source in (TINY, model))
+        self.assertEqual(found, wanted)
+
     def test_it_changes_nothing(self):
         before = sorted(self.folder.iterdir())
         result = self.plan("--stats", CALIB, "--memory", "1G", "--threads", "3", "--overwrite", "--compat", "seed")

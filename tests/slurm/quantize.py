@@ -11,7 +11,9 @@ CALIB = TINY / "calib/calib"
 
 
 def files_of(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All but the record of the run, which differs from run to run."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*")
+            if path.is_file() and path.name != "quantmill_run.json"}
 
 
 class Quantize(slurm_cluster.ClusterTest):

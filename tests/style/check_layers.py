@@ -10,7 +10,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(os.environ["QUANTMILL_SOURCE_DIR"])
-ORDER = ["base", "tensor", "checkpoint", "device", "kernels", "comm", "stats", "quant", "plan", "pipeline", "jobs"]
+ORDER = ["base", "tensor", "checkpoint", "device", "kernels", "comm", "stats", "quant", "plan", "pipeline", "report", "jobs"]
 
 # Header pattern -> files that may include it. Tests may include any of them.
 THIRD_PARTY = {
@@ -20,7 +20,7 @@ THIRD_PARTY = {
     r"xxhash\.h": r"src/base/hash\.cpp",
     r"pcre2\.h": r"src/base/regular_expression\.cpp",
     r"spdlog/.*": r"src/base/log\.cpp",
-    r"nlohmann/.*": r"(src/(checkpoint|plan(/qwix)?|pipeline)|jobs)/[^/]+\.cpp",
+    r"nlohmann/.*": r"(src/(checkpoint|plan(/qwix)?|pipeline|report)|jobs)/[^/]+\.cpp",
     r"CLI/.*": r"jobs/[^/]+",
     r"fmt/.*": r"(src|kernels|jobs)/.*\.cpp",
     r".*intrin\.h": r"kernels/cpu/[^/]+|src/device/[^/]+\.cpp",

@@ -150,10 +150,13 @@ def kill(pids):
             time.sleep(0.01)
 
 
+RUN_RECORD = "quantmill_run.json"  # the one file of an output that differs from run to run
+
+
 def hashes(folder):
-    """File name -> sha256 of everything below a folder."""
+    """File name -> sha256 of everything below a folder but the record of the run."""
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+            for path in sorted(Path(folder).rglob("*")) if path.is_file() and path.name != RUN_RECORD}
 
 
 def read_safetensors(path):

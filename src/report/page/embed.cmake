@@ -1,0 +1,17 @@
+# Writes style and scripts of the report's page as C++ strings, the files in order of their names:
+# cmake -DOUTPUT=page.cpp "-DFILES=page.css;a.js;b.js" -P embed.cmake
+set(style "")
+set(script "")
+list(SORT FILES)
+foreach(file IN LISTS FILES)
+  file(READ ${file} content)
+  if(file MATCHES "\\.css$")
+    string(APPEND style "      R\"PAGE(${content})PAGE\"\n")
+  else()
+    string(APPEND script "      R\"PAGE(${content})PAGE\"\n")
+  endif()
+endforeach()
+set(text "#include \"report/page_parts.h\"\n\nnamespace quantmill {\n\n")
+string(APPEND text "std::string_view page_style() {\n  return\n${style}      ;\n}\n\n")
+string(APPEND text "std::string_view page_script() {\n  return\n${script}      ;\n}\n\n}  // namespace quantmill\n")
+file(WRITE ${OUTPUT} "${text}")
