@@ -55,11 +55,13 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
         partition_rule(choose_architecture(job.recipe.architecture, checkpoint.config_text())));
   }
   const Plan plan = make_job_plan(checkpoint, statistics, job);
-  check_resources(job, checkpoint, plan, options.num_threads);
+  const std::unique_ptr<FeedbackFactors> feedback = make_feedback(job, plan, statistics);
+  check_resources(job, checkpoint, plan, feedback.get(), options.num_threads);
   const SlurmBlock block = suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate);
   std::cout << (own.json ? add_rest(plan_to_json(plan), plan_sizes_to_json(plan, checkpoint), block)
-                         : describe_plan(plan, checkpoint) + describe_plan_sizes(plan, checkpoint) +
-                               describe_slurm_block(block))
+                         : describe_plan(plan, checkpoint) +
+                               (feedback ? feedback->describe() + "\n" : "") +
+                               describe_plan_sizes(plan, checkpoint) + describe_slurm_block(block))
             << std::flush;
   return 0;
 }

@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "pipeline/assemble.h"
 #include "pipeline/compat.h"
-#include "pipeline/feedback_factors.h"
 #include "pipeline/fingerprint.h"
 #include "pipeline/given_scales.h"
 #include "pipeline/input_ranges.h"
@@ -92,32 +91,6 @@ JobJournal open_journal(const Team& team, const JobOptions& options, const Plan&
                                              options.checkpoint_interval);
   });
   return JobJournal(std::move(earlier), std::move(writer));
-}
-
-// What rounding by gptq needs; takes its memory from `memory_bytes`.
-std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
-                                               const Plan& plan,
-                                               const Statistics& statistics,
-                                               int num_threads,
-                                               std::uint64_t& memory_bytes) {
-  if (!options.statistics) {
-    throw Error(ErrorCode::kUsage,
-                "--rounding gptq needs activation statistics with Gram matrices: give --stats "
-                "FILE.h5, recorded with scripts/collect --gram");
-  }
-  auto feedback = std::make_unique<FeedbackFactors>(plan, statistics, *options.statistics);
-  const std::uint64_t needed = feedback->needed_bytes(std::max(1, num_threads));
-  if (memory_bytes < needed) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("--memory {} is too little for --rounding gptq with {} threads on this "
-                            "model: its factors take {}, and the job {} more",
-                            format_size(memory_bytes),
-                            num_threads,
-                            format_size(needed),
-                            format_size(kBaseBytes)));
-  }
-  memory_bytes -= needed;
-  return feedback;
 }
 
 // What the phases of a job work on.
@@ -269,19 +242,56 @@ std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
       (memory_bytes - kBaseBytes) / threads / 2, smallest, std::max(smallest, largest_bytes));
 }
 
+std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
+                                               const Plan& plan,
+                                               const Statistics& statistics) {
+  if (plan.recipe.rounding != Rounding::kGptq) {
+    return nullptr;
+  }
+  if (!options.statistics) {
+    throw Error(ErrorCode::kUsage,
+                "--rounding gptq needs activation statistics with Gram matrices: give --stats "
+                "FILE.h5, recorded with scripts/collect --gram");
+  }
+  return std::make_unique<FeedbackFactors>(plan, statistics, *options.statistics);
+}
+
+namespace {
+
+// What is left of --memory for buffers.
+std::uint64_t memory_beside(const FeedbackFactors* feedback,
+                            std::uint64_t memory_bytes,
+                            int num_threads) {
+  const std::uint64_t needed = feedback == nullptr ? 0 : feedback->needed_bytes(num_threads);
+  if (memory_bytes < needed) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--memory {} is too little for --rounding gptq with {} threads on this "
+                            "model: its factors take {}, and the job {} more",
+                            format_size(memory_bytes),
+                            num_threads,
+                            format_size(needed),
+                            format_size(kBaseBytes)));
+  }
+  return memory_bytes - needed;
+}
+
+}  // namespace
+
 std::uint64_t check_resources(const JobOptions& options,
                               const Checkpoint& checkpoint,
                               const Plan& plan,
+                              const FeedbackFactors* feedback,
                               int num_threads) {
   if (options.check_tensor_parallel != 0) {
     check_tensor_parallel(plan, options.check_tensor_parallel);
   }
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
-  const std::uint64_t buffer_bytes = worker_buffer_bytes(options.memory_bytes,
-                                                         std::max(1, num_threads),
-                                                         RowProducer::smallest_buffer_bytes(plan),
-                                                         RowProducer::largest_buffer_bytes(plan));
+  const std::uint64_t buffer_bytes =
+      worker_buffer_bytes(memory_beside(feedback, options.memory_bytes, std::max(1, num_threads)),
+                          std::max(1, num_threads),
+                          RowProducer::smallest_buffer_bytes(plan),
+                          RowProducer::largest_buffer_bytes(plan));
   std::uint64_t needed = plan.output_bytes;
   for (const std::filesystem::path& name : checkpoint.other_files()) {
     needed += std::filesystem::file_size(checkpoint.folder() / name);
@@ -315,11 +325,8 @@ std::string run_job(const Team& team,
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   team.world.collectively([&] {
     plan = make_job_plan(*checkpoint, statistics, options);
-    JobOptions left = options;
-    if (plan->recipe.rounding == Rounding::kGptq) {
-      feedback = make_feedback(options, *plan, statistics, team.num_threads, left.memory_bytes);
-    }
-    buffer_bytes = check_resources(left, *checkpoint, *plan, team.num_threads);
+    feedback = make_feedback(options, *plan, statistics);
+    buffer_bytes = check_resources(options, *checkpoint, *plan, feedback.get(), team.num_threads);
     request.inputs =
         make_fingerprint(*checkpoint,
                          options.recipe,

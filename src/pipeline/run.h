@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/reader.h"
 #include "device/context.h"
+#include "pipeline/feedback_factors.h"
 #include "pipeline/team.h"
 #include "pipeline/work_folder.h"
 #include "plan/plan.h"
@@ -61,11 +63,18 @@ Plan make_job_plan(const Checkpoint& checkpoint,
                    const Statistics& statistics,
                    const JobOptions& options);
 
+// Of a recipe that rounds by gptq; null otherwise. `plan` and `statistics` must outlive it. Errors:
+// kUsage: no statistics; what FeedbackFactors refuses.
+std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
+                                               const Plan& plan,
+                                               const Statistics& statistics);
+
 // What can be refused before any work: memory (kUsage), the output's place (kUsage, kIo) and the
-// disk space there (kIo). Returns the buffers of each worker.
+// disk space there (kIo). `feedback`: make_feedback. Returns the buffers of each worker.
 std::uint64_t check_resources(const JobOptions& options,
                               const Checkpoint& checkpoint,
                               const Plan& plan,
+                              const FeedbackFactors* feedback,
                               int num_threads);
 
 // The buffers of each worker that --memory allows, at most largest_bytes unless a row needs more.

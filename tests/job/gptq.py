@@ -125,6 +125,11 @@ class Gptq(PreparedTest):
             same = (out[module + ".weight"][1] == read_folder(nearest)[module + ".weight"][1]).all()
             self.assertEqual(same, recorded == "layers.1.self_attn.q_proj", module)
 
+    def test_plan_says_what_is_rounded_so(self):
+        result = self.run_program("plan", self.model, self.folder / "out", *QUICK, "--rounding", "gptq", "--stats", self.stats)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("gptq: 26 of 26 quantized tensors\n", result.stdout)
+
     def test_refusals(self):
         plain = self.folder / "plain.h5"
         write_statistics(plain, self.inputs, grams=False)
@@ -146,8 +151,11 @@ class Gptq(PreparedTest):
                 (self.stats, ["--memory", "100K"], 2, ["--memory", "--rounding gptq", "factors take"])):
             with self.subTest(words=words):
                 given = ["--stats", stats] if stats else []
-                result = self.run_program("quantize", self.model, self.folder / "refused", "--rounding", "gptq", *QUICK, *given, *more)
-                self.assert_refused(result, status, *words)
+                for command in ("quantize", "plan"):
+                    result = self.run_program(command, self.model, self.folder / "refused", "--rounding", "gptq", *QUICK, *given, *more)
+                    if command == "plan" and stats in (damaged, short):
+                        continue  # it reads no matrices
+                    self.assert_refused(result, status, *words)
 
 
 if __name__ == "__main__":

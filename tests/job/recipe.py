@@ -3,7 +3,7 @@ import json
 import re
 import unittest
 
-from jobs import TINY, JobTest
+from jobs import CALIB, TINY, JobTest
 
 
 class Recipe(JobTest):
@@ -27,12 +27,18 @@ class Recipe(JobTest):
             if "128" in name or shown["scheme"] in ("fp8-block", "fp8-tensor"):
                 continue  # its blocks do not divide the small model's columns
             result = self.run_program("plan", TINY, self.folder / "out", "--recipe", name, "--scaling", "none", "--scale-rule", "even",
+                                      "--rounding", "nearest",
                                       *(["--objective", "w4a16"] if shown["objective"] == "w4a4" else []))
             self.assertEqual(result.returncode, 0, result.stderr)
 
-    def test_the_best_settings_are_the_defaults(self):
-        """When the defaults change, what measured best must be looked at again."""
-        self.assertEqual(json.loads(self.recipe("show", "mxfp4-best", "--json")), json.loads(self.recipe("show", "--json")))
+    def test_the_default_recipe_is_what_is_done_where_nothing_is_said(self):
+        self.assertEqual(json.loads(self.recipe("show", "mxfp4-default", "--json")), json.loads(self.recipe("show", "--json")))
+
+    def test_the_best_recipe_needs_gram_matrices(self):
+        self.assertEqual(self.origins("mxfp4-best")["rounding"], ("gptq", "recipe mxfp4-best"))
+        for command in ("plan", "quantize"):
+            self.assert_refused(self.run_program(command, TINY, self.folder / "out", "--recipe", "mxfp4-best", "--stats", CALIB), 2,
+                                "--rounding gptq", "scripts/collect --gram")
 
     def test_each_value_says_where_it_comes_from(self):
         file = self.folder / "mine.json"

@@ -93,6 +93,7 @@ TEST(RecipeJson, PrintsTheDefaultsInThisOrder) {
   ],
   "objective": "w4a16",
   "scale_rule": "even",
+  "rounding": "nearest",
   "fold_scales": "exact",
   "input_scales": "auto",
   "kv_cache": "none",
@@ -192,6 +193,21 @@ TEST(CheckRecipe, RefusesAlphasOutsideTheirRange) {
   Recipe recipe;
   recipe.alphas = {std::numeric_limits<double>::quiet_NaN()};
   EXPECT_THAT(refusal([&] { check_recipe(recipe); }), HasSubstr("outside 0 to 1"));
+}
+
+TEST(CheckRecipe, RefusesFeedbackWhereNothingGainsByIt) {
+  const auto checked = [](const std::string& json) {
+    return refusal([&] { check_recipe(with(json)); });
+  };
+  EXPECT_EQ(checked(R"({"rounding": "gptq"})"), "");
+  EXPECT_THAT(
+      checked(R"({"rounding": "gptq", "scheme": "fp8-channel"})"),
+      HasSubstr("\"gptq\" is of MX, NVFP4 and integer schemes; with scheme \"fp8-channel\""));
+  EXPECT_EQ(checked(R"({"rounding": "gptq", "scheme": "fp8-channel",
+                        "schemes": [{"match": "*.down_proj", "scheme": "int4-g128"}]})"),
+            "");
+  EXPECT_THAT(checked(R"({"rounding": "gptq", "compat": "seed", "scale_rule": "floor"})"),
+              HasSubstr("compat \"seed\" fixes rounding, so gptq can't be given"));
 }
 
 TEST(CheckRecipe, RefusesBetasAndObjectivesThatDoNotFit) {
