@@ -118,6 +118,14 @@ class Report(ReportTest):
         kept_bytes = {entry["why"]: entry["size_bytes"] for entry in self.found["kept"]}
         self.assertEqual(kept_bytes["a norm"], sum(stored[name][1].nbytes for name in kept["a norm"]))
 
+    def test_peak_memory_is_the_programs_own(self):
+        """Not that of what started it, which the kernel counts too until exec."""
+        large = np.ones(400 << 20, np.uint8)
+        out = self.quantize("--scaling", "none", "--scale-rule", "even", source=self.model, stats=None)
+        peak = json.loads((out / "quantmill_run.json").read_text())["peak_memory_bytes"][0]
+        self.assertLess(peak, large.nbytes)
+        self.assertGreater(peak, 1 << 20)
+
     def test_the_run_is_recorded_beside_what_never_differs(self):
         run = json.loads((self.out / RUN_RECORD).read_text())
         self.assertEqual((run["ranks"], run["nodes"], run["resumed"]), (2, 1, False))
