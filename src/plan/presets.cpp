@@ -19,7 +19,7 @@ const std::vector<Preset>& presets() {
        R"({"scheme": "mxfp4", "scaling": "awq-grid", "scale_rule": "even", "objective": "w4a16"})"},
       {"mxfp4-best",
        "what measured best for mxfp4: rounded by gptq, which needs Gram matrices in the statistics",
-       R"({"scheme": "mxfp4", "layout": "quark", "scaling": "awq-grid", "scale_rule": "mse", "objective": "w4a16", "rounding": "gptq"})"},
+       R"({"scheme": "mxfp4", "layout": "quark", "scaling": "block-grid", "scale_rule": "mse", "objective": "w4a4", "rounding": "gptq"})"},
       {"nvfp4",
        "4 bits with finer blocks, for Blackwell",
        R"({"scheme": "nvfp4", "scale_rule": "mse"})"},
