@@ -1,14 +1,13 @@
 #include "jobs/recipe.h"
 
 #include <iostream>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/pattern.h"
 #include "jobs/recipe_options.h"
 #include "plan/presets.h"
 #include "plan/recipe_json.h"
@@ -26,41 +25,22 @@ int list_presets() {
   return 0;
 }
 
-// The option that a setting was given by; empty if it was none.
-std::string option_of(const RecipeOptions& options, const std::string& key) {
-  const std::map<std::string, std::pair<bool, std::string>> given = {
-      {"scheme", {options.scheme.has_value(), "--scheme"}},
-      {"schemes", {!options.schemes.empty(), "--scheme-for"}},
-      {"layout", {options.layout.has_value(), "--layout"}},
-      {"scaling", {options.scaling.has_value(), "--scaling"}},
-      {"alphas", {options.alphas.has_value(), "--alphas"}},
-      {"betas", {options.betas.has_value(), "--betas"}},
-      {"objective", {options.objective.has_value(), "--objective"}},
-      {"scale_rule", {options.scale_rule.has_value(), "--scale-rule"}},
-      {"fold_scales", {options.fold_scales.has_value(), "--fold-scales"}},
-      {"input_scales", {options.input_scales.has_value(), "--input-scales"}},
-      {"kv_cache", {options.kv_cache.has_value(), "--kv-cache"}},
-      {"min_tokens", {options.min_tokens.has_value(), "--min-tokens"}},
-      {"keep", {!options.keep.empty(), "--keep"}},
-      {"include", {!options.include.empty(), "--include"}},
-      {"compat", {options.compat.has_value(), "--compat"}},
-      {"architecture", {options.architecture.has_value(), "--arch"}},
-      {"jax_model", {options.jax_model.has_value(), "--jax-model"}},
-      {"scale_type", {options.scale_type.has_value(), "--scale-type"}},
-      {"max_shard_size", {options.max_shard_size.has_value(), "--max-shard-size"}},
-      {"allow_unknown", {options.allow_unknown, "--allow-unknown"}},
-      {"untie", {options.untie, "--untie"}}};
-  const auto found = given.find(key);
-  return found != given.end() && found->second.first ? found->second.second : "";
+// The option that sets a key of the recipe.
+std::string option_of(const std::string& key) {
+  if (key == "schemes") {
+    return "--scheme-for";
+  }
+  return "--" + (key == "architecture" ? "arch" : replace_all(key, "_", "-"));
 }
 
 // Where each setting's value comes from.
-std::string origin_of(const RecipeOptions& options,
+std::string origin_of(const CLI::App& command,
+                      const RecipeOptions& options,
                       const Json& file,
                       const Json& plain,
                       const Json& effective,
                       const std::string& key) {
-  if (const std::string option = option_of(options, key); !option.empty()) {
+  if (const std::string option = option_of(key); command.count(option) > 0) {
     return option;
   }
   if (file.contains(key)) {
@@ -74,7 +54,7 @@ std::string origin_of(const RecipeOptions& options,
                                                   effective.at("scaling").get<std::string>());
 }
 
-int show_recipe(const RecipeOptions& options, bool as_json) {
+int show_recipe(const CLI::App& command, const RecipeOptions& options, bool as_json) {
   const Json effective = Json::parse(to_json(make_recipe(options)));
   if (as_json) {
     std::cout << effective.dump(1) << '\n' << std::flush;
@@ -84,8 +64,10 @@ int show_recipe(const RecipeOptions& options, bool as_json) {
       options.recipe_file ? Json::parse(read_recipe(*options.recipe_file)) : Json::object();
   const Json plain = Json::parse(to_json(Recipe{}));
   for (const auto& [key, value] : effective.items()) {
-    std::cout << fmt::format(
-        "{:<15} {:<44} {}\n", key, value.dump(), origin_of(options, file, plain, effective, key));
+    std::cout << fmt::format("{:<15} {:<44} {}\n",
+                             key,
+                             value.dump(),
+                             origin_of(command, options, file, plain, effective, key));
   }
   std::cout << std::flush;
   return 0;
@@ -120,8 +102,8 @@ void add_recipe_command(CLI::App& app, std::function<int()>& action) {
   auto as_json = std::make_shared<bool>(false);
   show->add_flag("--json", *as_json, "print it as a recipe file");
   show->add_option("RECIPE", options->recipe_file, "a JSON file, or a name of `recipe list`");
-  show->callback([options, as_json, &action] {
-    action = [options, as_json] { return show_recipe(*options, *as_json); };
+  show->callback([show, options, as_json, &action] {
+    action = [show, options, as_json] { return show_recipe(*show, *options, *as_json); };
   });
 }
 

@@ -55,6 +55,9 @@ FeedbackFactors::FeedbackFactors(const Plan& plan,
       activations_of_[reader].push_back(index);
     }
   }
+  for (std::size_t tensor = 0; tensor < activations_of_.size(); ++tensor) {
+    is_known_.push_back(knows_inputs(tensor));
+  }
   if (std::ranges::none_of(plan.tensors, [&](const TensorWork& work) { return takes(work); })) {
     throw Error(ErrorCode::kInput,
                 fmt::format("--rounding gptq: {} has no Gram matrix of what the quantized weights "
@@ -64,12 +67,17 @@ FeedbackFactors::FeedbackFactors(const Plan& plan,
 }
 
 bool FeedbackFactors::takes(const TensorWork& work) const {
-  if (!work.is_quantized() || work.copies_codes || !takes_feedback(work.scheme)) {
+  return work.is_quantized() && !work.copies_codes && takes_feedback(work.scheme) &&
+         is_known_[work.tensor];
+}
+
+// Whether every column is of an activation whose moments are known.
+bool FeedbackFactors::knows_inputs(std::size_t tensor) const {
+  if (activations_of_[tensor].empty()) {
     return false;
   }
-  // Every column is of an activation whose moments are known.
-  std::vector<bool> known(plan_.architecture.tensors[work.tensor].in_features(), false);
-  for (const std::size_t index : activations_of_[work.tensor]) {
+  std::vector<bool> known(plan_.architecture.tensors[tensor].in_features(), false);
+  for (const std::size_t index : activations_of_[tensor]) {
     const Activation& activation = plan_.architecture.activations[index];
     const auto record = statistics_.find(activation.statistics);
     if (record == statistics_.end() || record->second.gram_tokens == 0) {

@@ -49,12 +49,14 @@ class FeedbackFactors {
   [[nodiscard]] std::string describe() const;
 
  private:
+  [[nodiscard]] bool knows_inputs(std::size_t tensor) const;
   std::shared_ptr<const ErrorFeedback> make(const TensorWork& work,
                                             const std::vector<ActivationFold>& folds) const;
 
   const Plan& plan_;
   const Statistics& statistics_;
   std::vector<std::vector<std::size_t>> activations_of_;  // that a tensor reads
+  std::vector<bool> is_known_;  // tensors, of all of whose inputs there is a Gram matrix
   GramFile file_;
   std::mutex mutex_;
   // Latest first; few.
