@@ -2,22 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/parallel.h"
 #include "checkpoint/reader.h"
+#include "jobs/command_io.h"
 #include "jobs/tensor_values.h"
 
 namespace quantmill {
@@ -53,12 +51,6 @@ struct Comparison {
   std::vector<std::string> only_b;
   std::vector<TensorDifference> common;  // those that differ most first
 };
-
-Checkpoint open_checkpoint(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored) ? Checkpoint::open_file(path)
-                                                         : Checkpoint::open(path);
-}
 
 void compare_values(const Checkpoint& a, const Checkpoint& b, TensorDifference& difference) {
   ValueReader reader_a(a, *difference.a);
@@ -209,11 +201,8 @@ int run_diff(const DiffOptions& options) {
   const std::vector<TensorValues> tensors_a = all_values(a);
   const std::vector<TensorValues> tensors_b = all_values(b);
   const Comparison comparison = compare(a, tensors_a, b, tensors_b, options.num_threads);
-  std::cout << (options.as_json ? print_json(comparison) : print_text(comparison, options))
-            << std::flush;
-  if (!std::cout) {
-    throw Error(ErrorCode::kIo, "cannot write to the standard output; is the disk full?");
-  }
+  std::cout << (options.as_json ? print_json(comparison) : print_text(comparison, options));
+  finish_output();
   const bool differ = !comparison.only_a.empty() || !comparison.only_b.empty() ||
                       std::ranges::any_of(comparison.common, &TensorDifference::differs);
   return differ ? kDifferent : 0;

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "checkpoint/json_events.h"
 #include "checkpoint/reader.h"
+#include "jobs/command_io.h"
 #include "jobs/inspect_file.h"
 #include "jobs/inspect_tensor.h"
 
@@ -38,17 +39,6 @@ struct Total {
   std::uint64_t tensors = 0;
   std::uint64_t bytes = 0;
 };
-
-Checkpoint open_path(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("{} does not exist; give a checkpoint's folder or a .safetensors file",
-                            path.string()));
-  }
-  return std::filesystem::is_directory(path, error) ? Checkpoint::open(path)
-                                                    : Checkpoint::open_file(path);
-}
 
 // config.json's quantization_config, null if there is none.
 Json quantization_config(const InspectOptions& options, const Checkpoint& checkpoint) {
@@ -178,7 +168,7 @@ int run_inspect(const InspectOptions& options) {
     std::cout << *text << std::flush;
     return 0;
   }
-  const Checkpoint checkpoint = open_path(options.path);
+  const Checkpoint checkpoint = open_checkpoint(options.path);
   if (options.tensor) {
     show_tensor(checkpoint,
                 {*options.tensor, options.rows, options.as_json, options.histogram, options.blocks},
@@ -188,10 +178,7 @@ int run_inspect(const InspectOptions& options) {
     std::cout << (options.as_json ? print_json(checkpoint, config)
                                   : print_table(checkpoint, config));
   }
-  std::cout << std::flush;
-  if (!std::cout) {
-    throw Error(ErrorCode::kIo, "cannot write to the standard output; is the disk full?");
-  }
+  finish_output();
   return 0;
 }
 

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/file.h"
+#include "jobs/command_io.h"
 #include "report/print.h"
 #include "report/report.h"
 
@@ -67,10 +67,7 @@ int run_report(const ReportCommandOptions& options) {
     write_text_file(page, print_page(report, other));
     std::cout << fmt::format("page: {}\n", page.string());
   }
-  std::cout << std::flush;
-  if (!std::cout) {
-    throw Error(ErrorCode::kIo, "cannot write to the standard output; is the disk full?");
-  }
+  finish_output();
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "jobs/command_io.h"
 #include "plan/architecture.h"
 #include "stats/gram.h"
 #include "stats/import.h"
@@ -40,13 +41,6 @@ void refuse_existing(const std::string& output) {
     throw Error(
         ErrorCode::kUsage,
         fmt::format("{} exists and is not overwritten; remove it or give another -o", output));
-  }
-}
-
-void finish_output() {
-  std::cout << std::flush;
-  if (!std::cout) {
-    throw Error(ErrorCode::kIo, "cannot write to the standard output; is the disk full?");
   }
 }
 
