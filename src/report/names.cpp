@@ -9,12 +9,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/pattern.h"
+
 namespace quantmill {
 namespace {
 
-bool is_digits(const std::string& part) {
-  return !part.empty() && part.size() < 19 &&
-         std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+// A number that 64 bits hold.
+bool is_index(const std::string& part) {
+  return part.size() < 19 && is_number(part);
 }
 
 std::vector<std::string> split(const std::string& name) {
@@ -30,7 +32,7 @@ std::vector<std::string> split(const std::string& name) {
 
 std::optional<std::uint64_t> layer_of(const std::string& name) {
   for (const std::string& part : split(name)) {
-    if (is_digits(part)) {
+    if (is_index(part)) {
       std::uint64_t layer = 0;
       std::from_chars(part.data(), part.data() + part.size(), layer);
       return layer;
@@ -41,11 +43,11 @@ std::optional<std::uint64_t> layer_of(const std::string& name) {
 
 std::string kind_of(const std::string& name) {
   std::vector<std::string> parts = split(name.substr(0, name.find('[')));
-  const auto layer = std::ranges::find_if(parts, is_digits);
+  const auto layer = std::ranges::find_if(parts, is_index);
   if (layer != parts.end()) {
     parts.erase(parts.begin(), layer + 1);
   }
-  std::erase_if(parts, is_digits);
+  std::erase_if(parts, is_index);
   if (parts.size() > 1 && parts.back() == "weight") {
     parts.pop_back();
   }
@@ -56,8 +58,8 @@ std::string without_expert(const std::string& name) {
   std::vector<std::string> parts = split(name);
   int numbers = 0;
   for (std::string& part : parts) {
-    if (is_digits(part) && ++numbers == 2) {
-      part = "#";
+    if (is_index(part) && ++numbers == 2) {
+      part.assign(1, '#');
       return fmt::format("{}", fmt::join(parts, "."));
     }
   }
