@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "pipeline/column_squares.h"
+#include "pipeline/column_magnitudes.h"
 #include "quant/activation_noise.h"
 
 namespace quantmill {

@@ -20,7 +20,7 @@ struct ActivationErrors {
 };
 
 // Empty if servers do not round the activation to MXFP4 (not all of its quantized readers are in
-// that scheme), or column_squares (measure_column_squares, of this activation) are. `counted`:
+// that scheme), or column_squares (ColumnMagnitudes::squares of this activation) are. `counted`:
 // counts_tokens.
 ActivationErrors activation_errors(const Context& context,
                                    const Plan& plan,

@@ -9,7 +9,7 @@
 
 #include "kernels/mx.h"
 #include "pipeline/activation_errors.h"
-#include "pipeline/column_squares.h"
+#include "pipeline/column_magnitudes.h"
 #include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/search.h"
@@ -52,13 +52,13 @@ class GroupSearcher {
                 const Statistics& statistics,
                 bool counted,
                 const ColumnImportance& importance,
-                const std::vector<std::vector<double>>& column_squares)
+                const std::vector<ColumnMagnitudes>& magnitudes)
       : context_(context),
         plan_(plan),
         statistics_(statistics),
         counted_(counted),
         importance_(importance),
-        column_squares_(column_squares),
+        magnitudes_(magnitudes),
         reader_(context, checkpoint, plan.architecture) {}
 
   // Fills `result`: kNumErrors errors, then s of every channel.
@@ -82,12 +82,16 @@ class GroupSearcher {
   void make_candidates(const FoldGroup& group) {
     const std::vector<double> absmean =
         pooled_absmean(plan_.architecture, group, statistics_, plan_.recipe.min_tokens);
-    const std::vector<double> rms = pooled_weight_rms(plan_.architecture, group, column_squares_);
+    const bool by_shares = divides_by_shares(plan_.recipe);
+    const std::vector<double> weights =
+        by_shares ? pooled_weight_shares(plan_.architecture, group, magnitudes_)
+                  : pooled_weight_rms(plan_.architecture, group, magnitudes_);
     const bool pow2 = plan_.recipe.fold_scales == FoldScales::kPow2;
     candidates_.clear();
     for (const ScaleExponents exponents : tried_exponents(plan_.recipe)) {
-      candidates_.push_back(channel_scales(absmean, rms, exponents, pow2));
-      if (!pow2) {
+      candidates_.push_back(channel_scales(absmean, weights, exponents, pow2));
+      if (!pow2 &&
+          !by_shares) {  // half a step of the blocks' exponents; by shares it gains nothing
         candidates_.push_back(candidates_.back());
         for (float& s : candidates_.back()) {
           s *= std::numbers::sqrt2_v<float>;
@@ -173,7 +177,7 @@ class GroupSearcher {
 
   void add_activation_errors(std::size_t index) {
     const ActivationErrors found = activation_errors(
-        context_, plan_, statistics_, counted_, index, column_squares_[index], candidates_);
+        context_, plan_, statistics_, counted_, index, magnitudes_[index].squares, candidates_);
     const ColumnMap& columns = plan_.architecture.activations[index].columns;
     for (std::size_t i = 0; i < found.by_candidate.size(); ++i) {
       for (std::size_t block = 0; block < found.by_candidate[i].size(); ++block) {
@@ -208,7 +212,7 @@ class GroupSearcher {
   const Statistics& statistics_;
   bool counted_;  // counts_tokens
   const ColumnImportance& importance_;
-  const std::vector<std::vector<double>>& column_squares_;
+  const std::vector<ColumnMagnitudes>& magnitudes_;
   WeightReader reader_;
   std::vector<std::vector<float>> candidates_;  // s by channel
   std::vector<float> block_candidates_;
@@ -243,8 +247,8 @@ ScaleTable search_blocks(const Team& team,
                          const Statistics& statistics,
                          const ColumnImportance& importance,
                          JobJournal& journal) {
-  const std::vector<std::vector<double>> column_squares =
-      measure_column_squares(team, context, checkpoint, plan);
+  const std::vector<ColumnMagnitudes> magnitudes =
+      measure_column_magnitudes(team, context, checkpoint, plan);
   const std::vector<GroupTask> tasks = group_tasks(plan);
   std::vector<std::size_t> offsets{0};
   for (const GroupTask& task : tasks) {
@@ -266,8 +270,7 @@ ScaleTable search_blocks(const Team& team,
   const bool counted = counts_tokens(statistics);
   std::vector<GroupSearcher> workers;
   for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(
-        context, checkpoint, plan, statistics, counted, importance, column_squares);
+    workers.emplace_back(context, checkpoint, plan, statistics, counted, importance, magnitudes);
   }
   run_tasks(
       team,

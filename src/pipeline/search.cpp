@@ -13,7 +13,7 @@
 #include "kernels/mx.h"
 #include "pipeline/activation_errors.h"
 #include "pipeline/block_search.h"
-#include "pipeline/column_squares.h"
+#include "pipeline/column_magnitudes.h"
 #include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/scheme_error_curve.h"
@@ -32,9 +32,9 @@ struct SearchInputs {
   const Statistics& statistics;
   const ColumnImportance& importance;
   std::vector<ScaleExponents> exponents;
-  bool counted = false;                             // counts_tokens
-  std::vector<std::vector<double>> column_squares;  // empty where neither a candidate nor the
-                                                    // objective needs it
+  bool counted = false;                      // counts_tokens
+  std::vector<ColumnMagnitudes> magnitudes;  // empty where neither a candidate nor the
+                                             // objective needs it
 };
 
 // The candidates of each group, made when a task first needs them.
@@ -51,8 +51,8 @@ class CandidateCache {
       const std::vector<double> absmean =
           pooled_absmean(plan.architecture, fold_group, inputs_.statistics, plan.recipe.min_tokens);
       std::vector<double> weight_rms;
-      if (!inputs_.column_squares.empty()) {
-        weight_rms = pooled_weight_rms(plan.architecture, fold_group, inputs_.column_squares);
+      if (!inputs_.magnitudes.empty()) {
+        weight_rms = pooled_weight_rms(plan.architecture, fold_group, inputs_.magnitudes);
       }
       for (const ScaleExponents exponents : inputs_.exponents) {
         candidates_[group].push_back(channel_scales(
@@ -185,7 +185,7 @@ void add_activation_errors(const Context& context,
                                                      inputs.statistics,
                                                      inputs.counted,
                                                      index,
-                                                     inputs.column_squares[index],
+                                                     inputs.magnitudes[index].squares,
                                                      candidates);
     for (std::size_t i = 0; i < found.by_candidate.size(); ++i) {
       const std::vector<double>& blocks = found.by_candidate[i];
@@ -288,7 +288,7 @@ void choose_candidate(const Team& team,
   broadcast_values(team, scales.s);
 }
 
-bool needs_column_squares(const Recipe& recipe, std::span<const ScaleExponents> exponents) {
+bool needs_magnitudes(const Recipe& recipe, std::span<const ScaleExponents> exponents) {
   return recipe.objective == Objective::kW4A4 ||
          std::ranges::any_of(exponents, [](ScaleExponents tried) { return tried.beta != 0; });
 }
@@ -318,8 +318,8 @@ ScaleTable search_scales(const Team& team,
   }
   SearchInputs inputs{
       plan, statistics, importance, tried_exponents(plan.recipe), counts_tokens(statistics), {}};
-  if (needs_column_squares(plan.recipe, inputs.exponents)) {
-    inputs.column_squares = measure_column_squares(team, context, checkpoint, plan);
+  if (needs_magnitudes(plan.recipe, inputs.exponents)) {
+    inputs.magnitudes = measure_column_magnitudes(team, context, checkpoint, plan);
   }
   CandidateCache candidates(inputs);
   const std::vector<double> sums =

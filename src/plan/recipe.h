@@ -83,6 +83,11 @@ Recipe default_recipe(Scheme scheme, Layout layout);
 // with Compat::kSeed only the script's.
 std::vector<ScaleExponents> tried_exponents(const Recipe& recipe);
 
+// Whether block-grid divides |x|^alpha by a power of each channel's share of the largest weight of
+// its block, instead of its rms: what measured better on a real model (docs/choosing.md) where
+// activations are rounded too and weights to the nearest.
+bool divides_by_shares(const Recipe& recipe);
+
 // What the search measures errors in: the scheme, or mxfp4 where folding is all.
 Scheme searched_scheme(Scheme scheme);
 

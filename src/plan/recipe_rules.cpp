@@ -130,6 +130,11 @@ std::vector<ScaleExponents> tried_exponents(const Recipe& recipe) {
   return tried;
 }
 
+bool divides_by_shares(const Recipe& recipe) {
+  return recipe.scaling == Scaling::kBlockGrid && recipe.objective == Objective::kW4A4 &&
+         recipe.rounding == Rounding::kNearest;
+}
+
 Scheme searched_scheme(Scheme scheme) {
   return is_floating_point(scheme) ? Scheme::kMxfp4 : scheme;
 }

@@ -2,6 +2,7 @@
 import json
 import unittest
 
+import h5py
 import numpy as np
 
 from any_model import HIDDEN, Model, save, save_statistics, to_f32
@@ -43,19 +44,39 @@ class Scalings(PreparedTest):
 
     def test_blocks_apart_are_at_least_as_good_as_the_best_of_a_group(self):
         quarters = "0,0.25,0.5,0.75,1"
-        for objective in ([], BOTH):
-            whole = groups_of(self.run_with("--alphas", quarters, "--betas", quarters, *objective))
-            apart = groups_of(self.run_with(*BLOCKS, *objective))
-            self.assertEqual(whole.keys(), apart.keys())
-            for name, group in whole.items():
-                self.assertAlmostEqual(apart[name]["errors"][0] / group["errors"][0], 1, places=5)
-                self.assertLessEqual(apart[name]["errors"][1], min(group["errors"]) * (1 + 1e-6), name)
+        whole = groups_of(self.run_with("--alphas", quarters, "--betas", quarters))
+        apart = groups_of(self.run_with(*BLOCKS))
+        self.assertEqual(whole.keys(), apart.keys())
+        for name, group in whole.items():
+            self.assertAlmostEqual(apart[name]["errors"][0] / group["errors"][0], 1, places=5)
+            self.assertLessEqual(apart[name]["errors"][1], min(group["errors"]) * (1 + 1e-6), name)
         # With powers of two every s is one.
         out = self.run_with(*BLOCKS, "--fold-scales", "pow2", "--scheme", "f32")
         folded = read_folder(out)["model.layers.0.input_layernorm.weight"][1].astype(float)
         factors = to_f32(self.tensors["model.layers.0.input_layernorm.weight"][1]) / folded.astype("<f4")
         self.assertTrue((np.frexp(factors)[0] == 0.5).all())
         self.assertGreater(len(set(factors)), 2)
+
+    def test_each_block_has_the_s_of_one_of_the_candidates(self):
+        """mean |x|^alpha over a power of the weights: of their rms, or with w4a4 of their share of their block's largest."""
+        rows = np.concatenate([to_f32(self.tensors[f"model.layers.0.self_attn.{part}_proj.weight"][1]) for part in "qkv"]).astype(float)
+        random = np.random.default_rng(8)
+        absmean = np.exp(1.5 * random.standard_normal(HIDDEN)).astype("<f4").astype(float)  # as save_statistics draws the first
+        blocks = np.abs(rows).reshape(len(rows), -1, 32)
+        shares = (blocks / blocks.max(2, keepdims=True)).reshape(rows.shape).mean(0)
+        quarters = np.arange(5) / 4
+        for objective, weights, factors in (([], np.sqrt((rows**2).mean(0)), (1, np.sqrt(2))), (BOTH, shares, (1,))):
+            candidates = []
+            for alpha in quarters:
+                for beta in quarters:
+                    s = np.clip((absmean / absmean.mean())**alpha / (weights / weights.mean())**beta, 1e-2, 1e2)
+                    candidates += [factor * s / np.exp(np.log(s).mean()) for factor in factors]
+            out = self.run_with(*BLOCKS, *objective, "--scheme", "f32")
+            with h5py.File(out / "quantmill_scales.h5") as file:
+                chosen = file["groups/layers.0.qkv/s"][:].reshape(-1, 32)
+            for block, s in enumerate(chosen):
+                differences = [np.abs(candidate[32 * block:32 * block + 32] / s - 1).max() for candidate in candidates]
+                self.assertLess(min(differences), 1e-5, (objective, block))
 
     def test_balance_is_the_root_of_activations_over_weights(self):
         """From the definition: s = sqrt(mean |x| / rms of the columns of q, k and v), geometric mean 1."""

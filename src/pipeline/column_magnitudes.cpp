@@ -1,8 +1,10 @@
-#include "pipeline/column_squares.h"
+#include "pipeline/column_magnitudes.h"
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
+#include "kernels/mx.h"
 #include "pipeline/weight_reader.h"
 
 namespace quantmill {
@@ -44,9 +46,9 @@ class Measurer {
   Measurer(const Context& context, const Checkpoint& checkpoint, const Plan& plan)
       : plan_(plan), reader_(context, checkpoint, plan.architecture) {}
 
-  // Adds to `sums`, one per column of the activation. NaN where a weight is not finite, which the
-  // search refuses.
-  void add(const MeasureTask& task, std::span<double> sums) {
+  // Adds to squares and shares, one of each per column of the activation. NaN where a weight is not
+  // finite, which the search refuses.
+  void add(const MeasureTask& task, std::span<double> squares, std::span<double> shares) {
     const ColumnMap& columns = plan_.architecture.activations[task.activation].columns;
     for (const std::size_t index : task.readers) {
       const ModelTensor& tensor = plan_.architecture.tensors[index];
@@ -60,37 +62,76 @@ class Measurer {
         values_.resize(rows * cols);
         (void)reader_.decode(0, FloatMatrix{values_.data(), rows, cols});
         for (std::uint64_t row = 0; row < rows; ++row) {
-          const float* const first = values_.data() + row * cols + columns.start;
-          for (std::size_t c = 0; c < sums.size(); ++c) {
-            const double value = first[c];
-            sums[c] += static_cast<double>(step) * value * value;
-          }
+          add_row(std::span(values_).subspan(row * cols + columns.start, squares.size()),
+                  static_cast<double>(step),
+                  squares,
+                  shares);
         }
       }
     }
   }
 
  private:
+  static void add_row(std::span<const float> row,
+                      double weight,
+                      std::span<double> squares,
+                      std::span<double> shares) {
+    for (std::size_t first = 0; first < row.size(); first += kMxBlock) {
+      const std::size_t last = std::min(first + kMxBlock, row.size());
+      double largest = 0;
+      for (std::size_t c = first; c < last; ++c) {
+        largest = std::max(largest, std::abs(double{row[c]}));
+      }
+      const double inverse = largest == 0 ? 0.0 : weight / largest;
+      for (std::size_t c = first; c < last; ++c) {
+        const double value = row[c];
+        squares[c] += weight * value * value;
+        shares[c] += std::abs(value) * inverse;
+      }
+    }
+  }
+
   const Plan& plan_;
   WeightReader reader_;
   std::vector<float> values_;
 };
 
+// The sum over the columns of each channel.
+std::vector<double> pooled(const ResolvedArchitecture& architecture,
+                           const FoldGroup& group,
+                           const std::vector<ColumnMagnitudes>& magnitudes,
+                           std::vector<double> ColumnMagnitudes::*which) {
+  std::vector<double> sums(group.num_channels, 0.0);
+  for (const std::size_t index : group.activations) {
+    const ColumnMap& columns = architecture.activations[index].columns;
+    const std::vector<double>& values = magnitudes[index].*which;
+    for (std::size_t c = 0; c < values.size(); ++c) {
+      sums[columns.channel_of(columns.start + c)] += values[c];
+    }
+  }
+  return sums;
+}
+
 }  // namespace
 
-std::vector<std::vector<double>> measure_column_squares(const Team& team,
+std::vector<ColumnMagnitudes> measure_column_magnitudes(const Team& team,
                                                         const Context& context,
                                                         const Checkpoint& checkpoint,
                                                         const Plan& plan) {
   const std::vector<MeasureTask> tasks = measure_tasks(plan);
-  std::vector<std::size_t> offsets{0};
-  for (const MeasureTask& task : tasks) {
-    offsets.push_back(offsets.back() +
-                      plan.architecture.activations[task.activation].columns.num_columns());
+  std::vector<std::size_t> offsets{0};  // of squares; the shares follow them
+  const auto num_columns = [&](std::size_t task) {
+    return plan.architecture.activations[tasks[task].activation].columns.num_columns();
+  };
+  for (std::size_t task = 0; task < tasks.size(); ++task) {
+    offsets.push_back(offsets.back() + 2 * num_columns(task));
   }
   std::vector<double> all(offsets.back(), 0.0);
-  const auto part = [&](std::size_t task) {
-    return std::span(all).subspan(offsets[task], offsets[task + 1] - offsets[task]);
+  const auto squares_of = [&](std::size_t task) {
+    return std::span(all).subspan(offsets[task], num_columns(task));
+  };
+  const auto shares_of = [&](std::size_t task) {
+    return std::span(all).subspan(offsets[task] + num_columns(task), num_columns(task));
   };
   std::vector<Measurer> workers;
   for (int worker = 0; worker < team.num_threads; ++worker) {
@@ -102,16 +143,18 @@ std::vector<std::vector<double>> measure_column_squares(const Team& team,
        own_tasks(team, costs_of(tasks), [](std::size_t /*task*/) { return false; }),
        [&](std::size_t task) { return 2 * tasks[task].cost; }},
       [&](std::size_t task, int worker) {
-        workers[static_cast<std::size_t>(worker)].add(tasks[task], part(task));
+        workers[static_cast<std::size_t>(worker)].add(
+            tasks[task], squares_of(task), shares_of(task));
       },
       [] {});
   team.world.sum_disjoint(all);
-  std::vector<std::vector<double>> squares(plan.architecture.activations.size());
+  std::vector<ColumnMagnitudes> magnitudes(plan.architecture.activations.size());
   for (std::size_t task = 0; task < tasks.size(); ++task) {
-    const std::span<const double> sums = part(task);
-    squares[tasks[task].activation].assign(sums.begin(), sums.end());
+    ColumnMagnitudes& found = magnitudes[tasks[task].activation];
+    std::ranges::copy(squares_of(task), std::back_inserter(found.squares));
+    std::ranges::copy(shares_of(task), std::back_inserter(found.shares));
   }
-  return squares;
+  return magnitudes;
 }
 
 std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels) {
@@ -124,18 +167,18 @@ std::vector<float> spread_channels(const ColumnMap& columns, std::span<const flo
 
 std::vector<double> pooled_weight_rms(const ResolvedArchitecture& architecture,
                                       const FoldGroup& group,
-                                      const std::vector<std::vector<double>>& column_squares) {
-  std::vector<double> rms(group.num_channels, 0.0);
-  for (const std::size_t index : group.activations) {
-    const ColumnMap& columns = architecture.activations[index].columns;
-    for (std::size_t c = 0; c < column_squares[index].size(); ++c) {
-      rms[columns.channel_of(columns.start + c)] += column_squares[index][c];
-    }
-  }
+                                      const std::vector<ColumnMagnitudes>& magnitudes) {
+  std::vector<double> rms = pooled(architecture, group, magnitudes, &ColumnMagnitudes::squares);
   for (double& value : rms) {
     value = std::sqrt(value);  // the number of rows is the same for all channels
   }
   return rms;
+}
+
+std::vector<double> pooled_weight_shares(const ResolvedArchitecture& architecture,
+                                         const FoldGroup& group,
+                                         const std::vector<ColumnMagnitudes>& magnitudes) {
+  return pooled(architecture, group, magnitudes, &ColumnMagnitudes::shares);
 }
 
 }  // namespace quantmill
