@@ -53,8 +53,8 @@ void check_recorded(const ResolvedArchitecture& architecture, const Statistics& 
       continue;
     }
     if (activation.statistics.empty()) {
-      // Nothing could be folded, or nobody recorded such inputs in any layer.
-      if (!activation.no_fold_reason.empty() ||
+      // Nothing could be folded, or nobody recorded such inputs in any layer; parts run apart.
+      if (!activation.no_fold_reason.empty() || !activation.part.empty() ||
           (activation.statistics_optional && !families.contains(family_of(activation.name)))) {
         continue;
       }
