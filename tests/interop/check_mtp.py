@@ -38,18 +38,17 @@ CASES = {
     "qwen3-next": ("model.layers.1.", "mtp.layers.0.", QWEN, {"num_nextn_predict_layers": 1}),
     "qwen3.5-moe-vl": ("model.language_model.layers.1.", "mtp.layers.0.", QWEN, {"mtp_num_hidden_layers": 1}),
 }
-# What a job does -> options. Each quantizes the model itself; FP8's blocks are larger than these matrices.
+# What a job does -> options. Blocks of FP8 are larger than these matrices, so vLLM can't take fused ones.
 JOBS = {
     "kept, mxfp4": ("--scheme", "mxfp4"),
     "asked for, mxfp4": ("--scheme", "mxfp4", "--include", "mtp"),
     "kept, fp8": ("--scheme", "fp8-block", "--layout", "fp8"),
-    "asked for, fp8": ("--scheme", "fp8-block", "--layout", "fp8", "--include", "mtp"),
     "kept, compressed-tensors": ("--scheme", "fp8-channel"),
     "asked for, compressed-tensors": ("--scheme", "fp8-channel", "--include", "mtp"),
 }
 # Parameters of the classes that are the target model's own, and those that are in no checkpoint.
 SHARED = ("model.embed_tokens.weight", "lm_head.weight")
-RUN_TIME = ("q_scale", "k_scale", "v_scale", "prob_scale")
+RUN_TIME = ("q_scale", "k_scale", "v_scale", "prob_scale", "zero_point")
 
 
 def write(case):
@@ -81,13 +80,15 @@ def load_predictor(folder):
     return vllm_drafter.build(settings, settings.speculative_config.draft_model_config, "bfloat16")
 
 
-def byte_sums(tensors):
-    """Type -> the sum of all bytes of such tensors: the same for shards and what they were fused into."""
-    sums = {}
+def sums(tensors):
+    """Kind -> sum: the same for shards and what they were fused into. Of codes all bytes; of numbers their values."""
+    found = {}
     for tensor in tensors:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        sums[kind] = sums.get(kind, 0) + int(tensor.detach().reshape(-1).contiguous().view(torch.uint8).long().sum())
-    return sums
+        is_code = tensor.dtype in (torch.uint8, torch.float8_e4m3fn)
+        kind = str(tensor.dtype).removeprefix("torch.") if is_code else "numbers"
+        values = tensor.detach().reshape(-1)
+        found[kind] = found.get(kind, 0) + float((values.view(torch.uint8) if is_code else values).double().sum())
+    return {kind: round(total, 6) for kind, total in found.items()}
 
 
 def check_job(report, case, source, names, what, options):
@@ -101,10 +102,10 @@ def check_job(report, case, source, names, what, options):
                   if name not in SHARED and not name.endswith(RUN_TIME)}
     unfilled = [name for name, tensor in parameters.items()
                 if bool((tensor.reshape(-1).view(torch.uint8) == vllm_drafter.POISON).all())]
-    found, expected = byte_sums(parameters.values()), byte_sums(wanted)
+    found, expected = sums(parameters.values()), sums(wanted)
     wrong = f"nothing fills {unfilled[:3]}" if unfilled else None
     if found != expected:
-        wrong = f"{wrong or 'all is filled'}; bytes by type add up to {found}, the checkpoint's to {expected}"
+        wrong = f"{wrong or 'all is filled'}; they add up to {found}, the checkpoint's to {expected}"
     report.check(f"{case:<15} {type(model).__name__:<18} {what:<30} {len(parameters)} parameters from {len(wanted)} tensors", wrong)
 
 
