@@ -5,6 +5,7 @@ import shutil
 import stat
 import sys
 import unittest
+import zipfile
 
 import numpy as np
 
@@ -178,6 +179,13 @@ class Limits(JobTest):
         for claim in (2**63, 200 * 2**20, path.stat().st_size):
             path.write_bytes(claim.to_bytes(8, "little") + path.read_bytes()[8:])
             self.assert_refused(self.run_program("plan", source, self.folder / "out", *NEAREST), 3, r"model\.safetensors")
+
+    def test_an_archive_that_swells_is_refused_as_it_is(self):
+        for kind, word in ((zipfile.ZIP_DEFLATED, "compressed"), (zipfile.ZIP_STORED, "data.pkl|bytes")):
+            with zipfile.ZipFile(self.folder / "calib.tp0.pt", "w", kind) as archive:
+                archive.writestr("calib/data.pkl", bytes(70 << 20))
+            result = self.run_program("plan", TINY, self.folder / "out", "--stats", self.folder / "calib")
+            self.assert_refused(result, 3, r"calib\.tp0\.pt", word)
 
     def test_a_config_of_endless_depth_and_a_name_of_endless_length(self):
         source = copy_tiny(self.folder / "source")

@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 
-from any_model import EXPERTS, HEAD, HEADS, HIDDEN, LAYERS, VOCAB, Model, recorded, save, to_f32
+from any_model import EXPERTS, HEAD, HEADS, HIDDEN, KV_HEADS, LAYERS, VOCAB, Model, recorded, save, to_f32
 from jobs import PreparedTest, read_folder
 from make_demo_drafter import write_torch_archive  # any_model has put its folder on the path
 
@@ -174,6 +174,17 @@ class MultiToken(PreparedTest):
         for name, (_, bits) in self.models["qwen"].tensors.items():
             if name.startswith("mtp."):
                 np.testing.assert_array_equal(out[name][1], bits, name)
+
+    def test_scales_of_the_cache_are_those_of_the_models_own_layers(self):
+        records = recorded()
+        for layer in range(LAYERS):
+            records |= {f"layers.{layer}.self_attn.{kind}_cache": {"absmean": np.ones(KV_HEADS * HEAD, "<f4"), "absmax": np.full(KV_HEADS * HEAD, 3, "<f4"),
+                                                                   "count": 4096} for kind in "kv"}
+        write_torch_archive(self.folder / "cache.tp0.pt", records)
+        for options in ([], ["--include", "mtp"]):
+            out = read_folder(self.quantize("--scheme", "fp8-channel", "--kv-cache", "fp8", *NEAREST, *options, source=self.sources["qwen"],
+                                            stats=self.folder / "cache"))
+            self.assertEqual(len([name for name in out if name.endswith(("k_scale", "v_scale"))]), 2 * LAYERS)
 
     def test_a_layer_of_another_shape_is_only_copied(self):
         tensors = dict(self.models["qwen"].tensors)
