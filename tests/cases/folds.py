@@ -2,6 +2,7 @@
 import json
 import unittest
 
+from family_headers import save_sparse
 from headers import attention, ends, mlp, norms, write_headers
 from jobs import GOLDEN, JobTest
 
@@ -10,33 +11,20 @@ SIZES = dict(hidden_size=HIDDEN, num_attention_heads=HEADS, num_key_value_heads=
              vocab_size=VOCABULARY, tie_word_embeddings=False)
 
 
-def expand(pattern):
-    """Names of a golden header's line: [0-2,5] stands for 0, 1, 2, 5."""
-    if "[" not in pattern:
-        return [pattern]
-    start, rest = pattern.split("[", 1)
-    ranges, rest = rest.split("]", 1)
-    names = []
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        names += [name for number in range(int(first), int(last or first) + 1) for name in expand(f"{start}{number}{rest}")]
-    return names
-
-
 class Folds(JobTest):
     def groups(self, config, shapes):
-        """Name of a fold group -> {"producers", "readers"} without what all names begin with."""
-        source = write_headers(self.folder / "model", config, shapes)
+        return self.groups_of(write_headers(self.folder / "model", config, shapes))
+
+    def golden(self, name):
+        return self.groups_of(save_sparse(self.folder / "model", GOLDEN / "families" / f"{name}.json"))
+
+    def groups_of(self, source):
+        """Name of a fold group -> {"producers", "readers", "no_fold"}, names without what all begin with."""
         result = self.run_program("plan", source, self.folder / "out", "--scaling", "none", "--layout", "plain", "--scheme", "f32", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         short = lambda names: {name.removeprefix("model.").removeprefix("language_model.") for name in names}  # noqa: E731
         return {group["name"]: {"producers": short(group["producers"]), "readers": short(group["readers"]), "no_fold": group["no_fold"]}
                 for group in json.loads(result.stdout)["fold_groups"]}
-
-    def golden(self, name):
-        model = json.loads((GOLDEN / "families" / f"{name}.json").read_text())
-        shapes = {full: shape for pattern, shape in model["header"] for full in expand(pattern)}
-        return self.groups(model["config"], shapes)
 
     def test_a_router_reads_the_norm_before_it(self):
         layer, router = "model.layers.0", "model.layers.0.mlp.gate.weight"

@@ -62,7 +62,7 @@ def write(case):
     generator = torch.Generator().manual_seed(11)
     shapes = {layer + name.removeprefix(like): tensor.shape for name, tensor in tensors.items() if name.startswith(like)}
     if case == "deepseek-v3":  # whose releases have no biases here, and vLLM neither
-        shapes = {name: shape for name, shape in shapes.items() if not name.endswith("_proj.bias")}
+        shapes = {name: shape for name, shape in shapes.items() if not name.endswith(".bias")}
     shapes |= {name if name.startswith("mtp.") else layer + name: shape for name, shape in beside.items()}
     for name, shape in shapes.items():
         kind = torch.float32 if "correction_bias" in name else torch.bfloat16

@@ -1,0 +1,28 @@
+"""Released models of tests/golden/families as checkpoints without data: sparse files. Standard library only."""
+import json
+import re
+
+from headers import write_headers
+
+
+def names_of(pattern):
+    """"layers.[0-2,5].x" is layers 0, 1, 2 and 5."""
+    found = re.search(r"\[([0-9,-]+)\]", pattern)
+    if not found:
+        return [pattern]
+    names = []
+    for part in found[1].split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            names += names_of(f"{pattern[:found.start()]}{number}{pattern[found.end():]}")
+    return names
+
+
+def shapes_of(family):
+    """Tensor -> shape. `family`: a file of tests/golden/families."""
+    return {name: shape for pattern, shape, *_ in json.loads(family.read_text())["header"] for name in names_of(pattern)}
+
+
+def save_sparse(folder, family):
+    """In BF16, all zero."""
+    return write_headers(folder, json.loads(family.read_text())["config"], shapes_of(family))
