@@ -5,6 +5,8 @@ import unittest
 import numpy as np
 
 from any_model import EXPERTS, HEAD, HEADS, HIDDEN, KV_HEADS, LAYERS, VOCAB, Model, recorded, save, to_f32
+from imatrix import sums_of_model
+from imatrix_files import imatrix_gguf
 from jobs import PreparedTest, read_folder
 from make_demo_drafter import write_torch_archive  # any_model has put its folder on the path
 
@@ -174,6 +176,18 @@ class MultiToken(PreparedTest):
         for name, (_, bits) in self.models["qwen"].tensors.items():
             if name.startswith("mtp."):
                 np.testing.assert_array_equal(out[name][1], bits, name)
+
+    def test_its_layer_0_is_not_taken_for_the_models(self):
+        """Importance matrices of llama.cpp number the model's layers."""
+        (self.folder / "imatrix.gguf").write_bytes(imatrix_gguf(sums_of_model()))
+        for kind, source in self.sources.items():
+            result = self.run_program("stats", "import", self.folder / "imatrix.gguf", "--model", source, "-o", self.folder / f"{kind}.h5")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertNotIn("inputs are not in it", result.stdout)
+            shown = self.run_program("stats", "show", self.folder / f"{kind}.h5").stdout
+            self.assertIn("layers.1.self_attn", shown)
+            self.assertNotIn("mtp", shown)
+            self.assertNotIn(f"layers.{LAYERS}.", shown)
 
     def test_scales_of_the_cache_are_those_of_the_models_own_layers(self):
         records = recorded()
