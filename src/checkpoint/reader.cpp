@@ -24,6 +24,7 @@ namespace {
 constexpr std::uint64_t kMaxIndexBytes = 256'000'000;
 constexpr std::uint64_t kMaxConfigBytes = 64'000'000;
 constexpr std::size_t kMaxListedNames = 5;
+constexpr std::size_t kMaxNameBytes = 4096;  // of a tensor; names go into messages and configs
 
 // What may hold weights in a model's folder; a folder that holds such files only is told from an
 // empty one.
@@ -216,6 +217,13 @@ void Checkpoint::add_shard(const std::string& file_name) {
   SafetensorsHeader header = read_safetensors_header(file);
   const std::size_t shard = shards_.size();
   for (const TensorEntry& entry : header.tensors) {
+    if (entry.name.size() > kMaxNameBytes) {
+      fail(fmt::format("{}: the name of tensor {} has {} bytes; names of up to {} are read",
+                       file_name,
+                       quote_name(entry.name),
+                       entry.name.size(),
+                       kMaxNameBytes));
+    }
     const auto [found, is_new] = by_name_.emplace(entry.name, tensors_.size());
     if (!is_new) {
       fail(fmt::format(

@@ -42,8 +42,8 @@ class Checkpoint {
   // (all of them, sorted by name; `consolidated*.safetensors` and `adapter*.safetensors` are passed
   // over). Links are followed. Errors, kInput: no folder, no safetensors file (says so if there are
   // only *.bin), a shard that the index or the numbering of the others asks for is missing, a
-  // tensor of the index that its shard lacks or the reverse, a name in two shards, a header that
-  // does not parse; each names the file. kIo: unreadable.
+  // tensor of the index that its shard lacks or the reverse, a name in two shards or of more than
+  // 4096 bytes, a header that does not parse; each names the file. kIo: unreadable.
   static Checkpoint open(const std::filesystem::path& folder);
   // One .safetensors file of any name; folder() is where it lies.
   static Checkpoint open_file(const std::filesystem::path& file);

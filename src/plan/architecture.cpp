@@ -76,6 +76,17 @@ std::vector<std::string> names_of_model(const JsonValue& config) {
   return names;
 }
 
+// What may come before a name of the model's layers, in layers of parts too.
+std::set<std::string> leads_of(const ArchitectureFile& file, const std::string& name) {
+  std::set<std::string> leads = {""};
+  for (const PartSpec& part : file.parts) {
+    for (const std::string& layer : part.layers) {
+      leads.insert(lead_of(layer, name).value_or(""));
+    }
+  }
+  return leads;
+}
+
 // Patterns of inputs that are split over ranks, with and without the prefix.
 std::set<std::string> row_patterns(const std::string& architecture_json) {
   const ArchitectureFile file = parse_architecture_file(architecture_json);
@@ -87,9 +98,11 @@ std::set<std::string> row_patterns(const std::string& architecture_json) {
     std::vector<std::string> names = activation.statistics.value_or(activation.readers);
     names.insert(names.end(), activation.readers.begin(), activation.readers.end());
     for (const std::string& name : names) {
-      patterns.insert(module_of(name));
-      for (const std::string& prefix : file.prefixes) {
-        patterns.insert(prefix + module_of(name));
+      for (const std::string& lead : leads_of(file, name)) {
+        patterns.insert(lead + module_of(name));
+        for (const std::string& prefix : file.prefixes) {
+          patterns.insert(prefix + lead + module_of(name));
+        }
       }
     }
   }

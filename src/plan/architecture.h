@@ -134,6 +134,7 @@ struct Activation {
   bool statistics_optional = false;  // without them the activation is left unscaled, silently
   ColumnMap columns;
   std::string no_fold_reason;  // not empty: a scale here is impossible, and why
+  std::string part;            // as of its readers
 };
 
 // Activations that must share one s, since the same columns of a tensor read more than one of them:
@@ -143,6 +144,7 @@ struct FoldGroup {
   std::size_t num_channels = 0;
   std::vector<std::size_t> activations;  // indices, in the architecture's order
   std::string no_fold_reason;            // not empty: s must stay 1
+  std::string part;                      // as of its activations: scaled on request only
 };
 
 // Two stored tensors that config.json says are one.

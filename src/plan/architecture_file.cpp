@@ -141,8 +141,12 @@ void check_all_placeholders(const ArchitectureFile& file) {
     check_placeholders(name, indices, "copied");
   }
   for (const PartSpec& part : file.parts) {
-    for (const std::string& pattern : part.linears) {
-      check_placeholders(pattern, indices, "parts");
+    for (const std::string& layer : part.layers) {
+      check_placeholders(layer, indices, "parts");
+      const std::string number = layer.substr(std::min(layer.rfind('.') + 1, layer.size()));
+      if (number != "*" && (number.empty() || number.front() != '{' || number.back() != '}')) {
+        fail(fmt::format("parts: {} must end in a number of its own, a placeholder or *", layer));
+      }
     }
   }
 }
@@ -286,8 +290,8 @@ void read_settings(const ObjectReader& reader, ArchitectureFile& file) {
   if (reader.find("parts") != nullptr) {
     file.parts.clear();
     for (const JsonValue& item : reader.items("parts")) {
-      const ObjectReader part(item, "parts", {"name", "linears"});
-      file.parts.push_back({part.text("name"), part.texts_or_empty("linears")});
+      const ObjectReader part(item, "parts", {"name", "layers"});
+      file.parts.push_back({part.text("name"), part.texts_or_empty("layers")});
     }
   }
   if (const JsonValue* const tied = reader.find("tied")) {
@@ -353,6 +357,15 @@ std::string module_of(std::string name) {
     name.resize(name.size() - suffix.size());
   }
   return name;
+}
+
+std::optional<std::string> lead_of(const std::string& layer, const std::string& name) {
+  const std::string stem = name.substr(0, name.find("{layer}"));
+  const std::string before = layer.substr(0, layer.rfind('.') + 1);
+  if (stem.size() == name.size() || !before.ends_with(stem)) {
+    return std::nullopt;
+  }
+  return before.substr(0, before.size() - stem.size());
 }
 
 ArchitectureFile parse_architecture_file(const std::string& json) {

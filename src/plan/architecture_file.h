@@ -83,10 +83,12 @@ struct IndexSpec {
   std::string count;
 };
 
-// What of the copied parts is quantized on request.
+// What of the copied parts is quantized on request: layers that are like the model's own.
 struct PartSpec {
   std::string name;
-  std::vector<std::string> linears;  // patterns
+  // What stands in their names where the model's have "layers.{layer}": "layers.{mtp_layer}",
+  // "mtp.layers.*" with any number.
+  std::vector<std::string> layers;
 };
 
 struct TiedSpec {
@@ -117,6 +119,11 @@ struct ArchitectureFile {
 
 // Of a tensor's or slice's name without ".weight" and "[…]": what recorders and configs call it.
 std::string module_of(std::string name);
+
+// What comes before a name of the model's layers ("layers.{layer}.x") if it stands in a layer that
+// is called `layer` ("layers.61", "mtp.layers.*") and not "layers.{layer}": "" or "mtp." here.
+// Nothing if the name has no {layer}, or something else before it.
+std::optional<std::string> lead_of(const std::string& layer, const std::string& name);
 
 // Errors, kInput, starting with the architecture's name: not JSON, an unknown, missing or ill-typed
 // key (named with where it stands), another schema number, a placeholder that is no index,

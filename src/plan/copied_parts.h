@@ -1,42 +1,46 @@
 #pragma once
 
-// Parts of a model that are copied as they are, and the linears among them that are quantized on
-// request. Private to the plan module.
+// Parts of a model that are copied as they are, and the layers among them whose linears are
+// quantized on request. Private to the plan module.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "plan/architecture.h"
+#include "base/pattern.h"
 
 namespace quantmill {
 
-// Patterns without placeholders and prefixes.
-struct PartLinears {
+// What layers of a part are called, without placeholders and prefixes: "layers.61", "mtp.layers.*".
+struct PartLayers {
   std::string part;
   std::vector<std::string> patterns;
+};
+
+// Where in such a layer a tensor stands: "model.mtp.layers.0.mlp.up_proj.weight".
+struct PlaceInPart {
+  std::string part;        // "mtp"
+  std::string layer;       // "mtp.layers.0"
+  std::uint64_t number{};  // 0
+  std::string rest;        // ".mlp.up_proj.weight"
 };
 
 class CopiedParts {
  public:
   // `prefixes` without the empty one.
   CopiedParts(std::vector<std::string> copied,
-              std::vector<PartLinears> linears,
+              std::vector<PartLayers> layers,
               const std::vector<std::string>& prefixes);
 
-  // Whether a pattern takes the tensor, whose name and shape are set. If so, sets copied_by; of a
-  // matrix that is a linear of a part also role, quantizable, part and fused_group. That is the
-  // module around it ("layers.61.mlp.experts", "mtp.layers.0.self_attn"), whatever of it servers
-  // fuse.
-  bool describe(ModelTensor& tensor) const;
+  // The pattern that takes the tensor, if one does.
+  [[nodiscard]] std::optional<std::string> pattern_of(const std::string& name) const;
+
+  [[nodiscard]] std::optional<PlaceInPart> place_of(const std::string& name) const;
 
  private:
-  [[nodiscard]] std::optional<std::string> find(const std::vector<std::string>& patterns,
-                                                const std::string& name) const;
-  [[nodiscard]] std::string module_around(const std::string& module) const;
-
   std::vector<std::string> copied_;
-  std::vector<PartLinears> linears_;
+  std::vector<PartLayers> layers_;
   std::vector<std::string> prefixes_;  // the longest first, the empty one last
 };
 

@@ -121,7 +121,8 @@ std::vector<FoldGroup> join_activations(const std::vector<Activation>& activatio
     const Activation& activation = activations[i];
     const auto [found, is_new] = group_of_root.emplace(roots[i], groups.size());
     if (is_new) {
-      groups.push_back({activation.name, activation.columns.num_channels(), {}, ""});
+      groups.push_back(
+          {activation.name, activation.columns.num_channels(), {}, "", activation.part});
     }
     FoldGroup& group = groups[found->second];
     group.activations.push_back(i);

@@ -229,6 +229,9 @@ std::vector<ImatrixPlace> places_of(const Imatrix& imatrix,
                                     const Activation& activation,
                                     std::set<std::string>& used) {
   std::vector<ImatrixPlace> places;
+  if (!activation.part.empty() && !activation.name.starts_with("layers.")) {
+    return places;  // "mtp.layers.0" is no blk.0
+  }
   for (const std::size_t index : activation.readers) {
     const ModelTensor& reader = architecture.tensors[index];
     const std::optional<ImatrixPlace> place = find_place(imatrix, reader);
@@ -261,7 +264,9 @@ ImatrixStatistics imatrix_statistics(const ResolvedArchitecture& architecture,
     }
     const std::vector<ImatrixPlace> places = places_of(imatrix, architecture, activation, used);
     if (places.empty()) {
-      result.missing.push_back(activation.name);
+      if (activation.part.empty()) {  // nobody misses what is quantized on request only
+        result.missing.push_back(activation.name);
+      }
       continue;
     }
     PooledSquares pooled(activation.reader_columns);

@@ -1,8 +1,8 @@
 #include "plan/kept.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include "plan/selection.h"
 
 namespace quantmill {
 namespace {
@@ -14,12 +14,11 @@ std::string reason(const Recipe& recipe, const ModelTensor& tensor, const Scheme
   if (!choice.pattern.empty()) {
     return fmt::format("pattern {}", choice.pattern);
   }
+  if (tensor.quantizable && !is_included(tensor.part, recipe)) {
+    return fmt::format("part {0}, which --include {0} quantizes", tensor.part);
+  }
   if (!tensor.copied_by.empty()) {
     return fmt::format("copied as {}", tensor.copied_by);
-  }
-  if (!tensor.part.empty() &&
-      std::ranges::find(recipe.include, tensor.part) == recipe.include.end()) {
-    return fmt::format("part {0}, which --include {0} quantizes", tensor.part);
   }
   if (tensor.role == TensorRole::kNorm) {
     return "a norm";

@@ -78,7 +78,9 @@ void add_kv_scales(const Statistics* statistics, Plan& plan) {
   const std::vector<ModelTensor>& tensors = plan.architecture.tensors;
   for (std::size_t index = 0; index < tensors.size(); ++index) {
     const std::string& module = tensors[index].module;
-    if (tensors[index].role == TensorRole::kLinear && module.ends_with(kOutput)) {
+    // Who records the model does not run its parts; servers take 1 for a cache without scales.
+    if (tensors[index].part.empty() && tensors[index].role == TensorRole::kLinear &&
+        module.ends_with(kOutput)) {
       add_layer(index, module.substr(0, module.size() - kOutput.size()), plan);
     }
   }

@@ -17,7 +17,8 @@ namespace quantmill {
 // has its own.
 bool is_cache_record(std::string_view name);
 
-// Adds the works, and plan.kv_scales, for every layer with a linear "o_proj". statistics: null in a
+// Adds the works, and plan.kv_scales, for every layer of the model's own with a linear "o_proj",
+// none in parts that are quantized on request. statistics: null in a
 // plan without a search. Errors, kUsage: a model without such layers; kInput: a layer without
 // maxima in the statistics (named).
 void add_kv_scales(const Statistics* statistics, Plan& plan);

@@ -44,6 +44,12 @@ ResolvedArchitecture resolve(const Checkpoint& checkpoint,
     architecture = resolve_architecture(
         load_architecture(architecture.name + "-seed"), config, checkpoint, recipe.allow_unknown);
   }
+  for (FoldGroup& group : architecture.fold_groups) {
+    if (!is_included(group.part, recipe)) {
+      group.no_fold_reason =
+          fmt::format("it is of the part {0}, which --include {0} quantizes", group.part);
+    }
+  }
   return architecture;
 }
 
@@ -52,7 +58,7 @@ DType stored_dtype(const ModelTensor& tensor,
                    const TensorFolds& folds,
                    DType source,
                    const Recipe& recipe) {
-  if (!is_convertible(source)) {
+  if (!is_convertible(source) || !is_included(tensor.part, recipe)) {
     return source;
   }
   if (is_floating_point(recipe.scheme) && (tensor.role != TensorRole::kOther || !folds.empty())) {
@@ -290,7 +296,7 @@ std::vector<std::string> excluded(const Plan& plan) {
   for (const SchemeChoice& choice : plan.choices) {
     quantized.push_back(choice.is_quantized());
   }
-  return exclude_list(plan.architecture, quantized);
+  return exclude_list(plan.architecture, quantized, plan.recipe.layout);
 }
 
 std::vector<SchemeModules> modules_of(const Plan& plan) {

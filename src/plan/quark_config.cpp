@@ -115,9 +115,25 @@ void exclude_part(const std::string& pattern, std::set<std::string>& entries) {
   entries.insert("re:.*" + replace_all(replace_all(pattern, ".", "\\."), "*", ".*"));
 }
 
-// Copied parts with matrices: by their pattern, or each matrix if others of the part are quantized.
+// A module by itself, and what servers fuse it into.
+void exclude_module(const ModelTensor& tensor,
+                    const ResolvedArchitecture& architecture,
+                    std::set<std::string>& entries) {
+  entries.insert(tensor.module);
+  // Experts in one tensor, which servers call by their module.
+  if (tensor.shape.size() > 2 && tensor.module == tensor.name) {
+    entries.insert(tensor.module.substr(0, tensor.module.rfind('.')));
+  }
+  if (!tensor.fused_group.empty()) {
+    entries.insert(prefix_of(tensor, architecture) + tensor.fused_group);
+  }
+}
+
+// Copied parts with matrices: by their pattern where the layout has patterns, or each matrix, as
+// also where others of the part are quantized.
 void exclude_copied(const ResolvedArchitecture& architecture,
                     const std::vector<bool>& quantized,
+                    bool has_patterns,
                     std::set<std::string>& entries) {
   std::set<std::string> mixed;
   for (std::size_t i = 0; i < quantized.size(); ++i) {
@@ -130,13 +146,10 @@ void exclude_copied(const ResolvedArchitecture& architecture,
     if (tensor.copied_by.empty() || tensor.shape.size() < 2 || quantized[i]) {
       continue;
     }
-    if (!mixed.contains(tensor.copied_by)) {
+    if (has_patterns && !mixed.contains(tensor.copied_by)) {
       exclude_part(tensor.copied_by, entries);
-      continue;
-    }
-    entries.insert(tensor.module);
-    if (tensor.shape.size() > 2) {  // experts in one tensor, which servers call by their module
-      entries.insert(tensor.module.substr(0, tensor.module.rfind('.')));
+    } else {
+      exclude_module(tensor, architecture, entries);
     }
   }
 }
@@ -144,11 +157,12 @@ void exclude_copied(const ResolvedArchitecture& architecture,
 }  // namespace
 
 std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
-                                      const std::vector<bool>& quantized) {
+                                      const std::vector<bool>& quantized,
+                                      Layout layout) {
   check_invariant(quantized.size() == architecture.tensors.size(), "one flag for each tensor");
   std::set<std::string> entries(architecture.extra_exclude.begin(),
                                 architecture.extra_exclude.end());
-  exclude_copied(architecture, quantized, entries);
+  exclude_copied(architecture, quantized, layout != Layout::kFp8, entries);
   std::map<std::string, Kind> kinds;  // by exclude_all
   for (std::size_t i = 0; i < quantized.size(); ++i) {
     const ModelTensor& tensor = architecture.tensors[i];

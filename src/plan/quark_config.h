@@ -17,11 +17,14 @@ namespace quantmill {
 // and SGLang match exact names and "re:"): the one without layer numbers if no tensor with that
 // pattern is quantized, else the one with the numbers of the kept layers, the checkpoint's and the
 // servers'; then the architecture's extra entries, and of each part that is copied its pattern as
-// the two kinds of readers spell it. Sorted, without repeats. Errors, kInput: only
+// the two kinds of readers spell it. Layout fp8 knows names only, so that such parts are listed
+// matrix by matrix there, as they are where others of the part are quantized. Sorted, without
+// repeats. Errors, kInput: only
 // some layers are kept and the numbers can't tell them apart (no pattern with layer numbers, the
 // servers' offset unknown, or so small that the two numberings meet).
 std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
-                                      const std::vector<bool>& quantized);
+                                      const std::vector<bool>& quantized,
+                                      Layout layout);
 
 // config.json with quantization_config appended (or replaced where it stands). With Layout::kPlain
 // there is none, one of the source is removed, and "dtype"/"torch_dtype" follow the scheme. Spelled

@@ -47,6 +47,9 @@ class Resolver {
     result.server_layer_offset = file_.server_layer_offset.empty() ? 0 : layer_offset();
     result.tied = find_tied();
     add_activations();
+    for (const PlaceInPart& layer : matcher_.part_layers()) {
+      add_activations_of(layer);
+    }
     result.tensors = std::move(matcher_.tensors());
     matches_.tensors = std::move(matcher_.entries());
     result.fold_groups = join_activations(result.activations, result.tensors);
@@ -122,8 +125,8 @@ class Resolver {
       matcher_.for_each_binding(indices, {}, [&](const Binding& binding) {
         for (std::size_t i = begin; i < end; ++i) {
           with_context(fmt::format("activation {}", substitute(specs[i].name, binding)), [&] {
-            const bool found =
-                matcher_.holds(specs[i].condition, binding) && add_activation(specs[i], binding);
+            const bool found = matcher_.holds(specs[i].condition, binding) &&
+                               add_activation(specs[i], {binding, "", ""});
             ++(found ? matches_.activations[i].num_found : matches_.activations[i].num_absent);
           });
         }
@@ -132,20 +135,59 @@ class Resolver {
     }
   }
 
+  // Those of the model's own layers, in a layer of a part. Conditions are of the model's layers;
+  // here an activation is there if its readers are.
+  void add_activations_of(const PlaceInPart& layer) {
+    for (const ActivationSpec& spec : file_.activations) {
+      const std::optional<std::string> lead = lead_of(layer.layer, spec.name);
+      if (!lead || !is_inside_layers(spec)) {
+        continue;
+      }
+      const Binding fixed = {{"layer", layer.number}};
+      matcher_.for_each_binding(placeholders(spec.name), fixed, [&](const Binding& binding) {
+        const Place place{binding, *lead, layer.part};
+        with_context(fmt::format("activation {}", place.name_of(spec.name)),
+                     [&] { add_activation(spec, place); });
+      });
+    }
+  }
+
+  // Whether a layer has all of it.
+  static bool is_inside_layers(const ActivationSpec& spec) {
+    const auto is_inside = [](const std::string& name) {
+      return name.find("{layer}") != std::string::npos;
+    };
+    return std::ranges::all_of(spec.readers, is_inside) &&
+           (!spec.producer || is_inside(spec.producer->tensor));
+  }
+
+  // Where an activation is.
+  struct Place {
+    Binding binding;
+    std::string lead;  // before all its names: "mtp."
+    std::string part;
+
+    [[nodiscard]] std::string name_of(const std::string& pattern) const {
+      return lead + substitute(pattern, binding);
+    }
+  };
+
   // False if none of its readers is in this checkpoint.
-  bool add_activation(const ActivationSpec& spec, const Binding& binding) {
+  bool add_activation(const ActivationSpec& spec, const Place& place) {
+    const Binding& binding = place.binding;
     Activation activation;
-    activation.name = substitute(spec.name, binding);
+    activation.name = place.name_of(spec.name);
+    activation.part = place.part;
     activation.statistics_optional = spec.statistics_optional;
     activation.no_fold_reason = spec.no_fold_reason;
     activation.split_over_ranks = spec.partition == Partition::kRow;
     for (const std::string& name : spec.statistics.value_or(std::vector<std::string>())) {
-      activation.recorded_as.push_back(substitute(name, binding));
+      activation.recorded_as.push_back(place.name_of(name));
     }
     const bool named_by_readers = !spec.statistics || !spec.statistics->empty();
     for (const std::string& pattern : spec.readers) {
       matcher_.for_each_binding(placeholders(pattern), binding, [&](const Binding& full) {
-        const std::string name = substitute(pattern, full);
+        const std::string name = place.lead + substitute(pattern, full);
         if (const std::optional<std::size_t> reader = matcher_.find(name)) {
           activation.readers.push_back(*reader);
           if (named_by_readers && !matcher_.tensors()[*reader].slice) {
@@ -159,7 +201,7 @@ class Resolver {
     }
     set_columns(spec, binding, activation);
     if (spec.producer) {
-      set_producer(*spec.producer, binding, activation);
+      set_producer(*spec.producer, place, activation);
     }
     matches_.architecture.activations.push_back(std::move(activation));
     return true;
@@ -207,8 +249,9 @@ class Resolver {
     }
   }
 
-  void set_producer(const ProducerSpec& spec, const Binding& binding, Activation& activation) {
-    const std::string name = substitute(spec.tensor, binding);
+  void set_producer(const ProducerSpec& spec, const Place& place, Activation& activation) {
+    const Binding& binding = place.binding;
+    const std::string name = place.name_of(spec.tensor);
     const std::optional<std::size_t> tensor = matcher_.find(name);
     if (!tensor) {
       if (activation.no_fold_reason.empty()) {
@@ -234,7 +277,7 @@ class Resolver {
                                : RowRange{0, 1, rows, rows};
     check_channels(found.name, rows, producer.rows, activation);
     if (!spec.bias.empty()) {
-      producer.bias = matcher_.find(substitute(spec.bias, binding));
+      producer.bias = matcher_.find(place.name_of(spec.bias));
       if (producer.bias) {
         const ModelTensor& bias = matcher_.tensors()[*producer.bias];
         if (bias.shape.size() != 1 || bias.shape[0] != rows) {

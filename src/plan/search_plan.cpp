@@ -53,8 +53,8 @@ void check_recorded(const ResolvedArchitecture& architecture, const Statistics& 
       continue;
     }
     if (activation.statistics.empty()) {
-      // Nothing could be folded, or nobody recorded such inputs in any layer.
-      if (!activation.no_fold_reason.empty() ||
+      // Nothing could be folded, or nobody recorded such inputs in any layer; parts run apart.
+      if (!activation.no_fold_reason.empty() || !activation.part.empty() ||
           (activation.statistics_optional && !families.contains(family_of(activation.name)))) {
         continue;
       }
@@ -94,6 +94,16 @@ std::set<std::string> known_names(const ResolvedArchitecture& architecture) {
   return known;
 }
 
+// The first few names, and how many more there are.
+std::string some_of(const std::vector<std::string>& names) {
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesInNotice));
+  return fmt::format("{}{}",
+                     fmt::join(names.begin(), names.begin() + shown, ", "),
+                     names.size() > kNamesInNotice
+                         ? fmt::format(" and {} more", names.size() - kNamesInNotice)
+                         : "");
+}
+
 // Recorded inputs that no activation uses: an error if they are most of them, a notice otherwise.
 void check_unused(const Statistics& statistics, Plan& plan) {
   const std::set<std::string> known = known_names(plan.architecture);
@@ -107,11 +117,11 @@ void check_unused(const Statistics& statistics, Plan& plan) {
     return;
   }
   const std::string text =
-      fmt::format("{} of {} recorded inputs match nothing in the architecture '{}', e.g. '{}'",
+      fmt::format("{} of {} recorded inputs match nothing in the architecture '{}': {}",
                   unused.size(),
                   statistics.size(),
                   plan.architecture.name,
-                  unused.front());
+                  some_of(unused));
   if (static_cast<double>(unused.size()) >
       kLargestUnusedShare * static_cast<double>(statistics.size())) {
     throw Error(ErrorCode::kInput,
@@ -288,15 +298,7 @@ void decide_groups(const Statistics& statistics, Plan& plan) {
     }
   }
   for (const auto& [reason, names] : neutral) {
-    plan.notices.push_back(fmt::format(
-        "not scaled: {}{} ({})",
-        fmt::join(
-            names.begin(),
-            names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesInNotice)),
-            ", "),
-        names.size() > kNamesInNotice ? fmt::format(" and {} more", names.size() - kNamesInNotice)
-                                      : "",
-        reason));
+    plan.notices.push_back(fmt::format("not scaled: {} ({})", some_of(names), reason));
   }
 }
 

@@ -58,10 +58,8 @@ void check_recipe_names(const ResolvedArchitecture& architecture, const Recipe& 
 }
 
 SchemeChoice choose(const ModelTensor& tensor, const Recipe& recipe) {
-  const bool is_wanted =
-      tensor.part.empty() || std::ranges::find(recipe.include, tensor.part) != recipe.include.end();
   const bool has_form = recipe.layout != Layout::kGptOss || (tensor.slice && tensor.transposed);
-  if (!tensor.quantizable || !is_wanted || !has_form) {
+  if (!tensor.quantizable || !is_included(tensor.part, recipe) || !has_form) {
     return {};
   }
   for (const std::string& pattern : recipe.keep) {
@@ -101,6 +99,10 @@ void check_alike(const ResolvedArchitecture& architecture,
 }
 
 }  // namespace
+
+bool is_included(const std::string& part, const Recipe& recipe) {
+  return part.empty() || std::ranges::find(recipe.include, part) != recipe.include.end();
+}
 
 std::vector<SchemeChoice> choose_schemes(const ResolvedArchitecture& architecture,
                                          const Recipe& recipe) {

@@ -19,6 +19,9 @@ struct SchemeChoice {
   [[nodiscard]] bool is_quantized() const { return scheme.has_value(); }
 };
 
+// Whether tensors of this part are quantized; "" is what every model has.
+bool is_included(const std::string& part, const Recipe& recipe);
+
 // One for each tensor of the architecture. Where the recipe folds only, "quantized" is what would
 // be. Errors, kUsage: a pattern that matches nothing, a part of --include that the model lacks,
 // tensors that are one module in servers or one stored tensor and would differ (names the pair),

@@ -216,7 +216,7 @@ void TensorMatcher::match_entry(const TensorSpec& spec, EntryMatches& counts) {
     if (match.spec != nullptr) {
       fail(fmt::format("two entries of \"tensors\" stand for {}", stored_[*stored].entry.name));
     }
-    match = {&spec, binding};
+    match = {&spec, binding, "", ""};
     check_shape(match, stored_[*stored].entry);
     ++counts.num_found;
   });
@@ -245,11 +245,7 @@ void TensorMatcher::check_shape(const Match& match, const TensorEntry& entry) co
         "tensor {} has shape {}, no elements", entry.name, describe_shape(entry.shape)));
   }
   if (spec.shape) {
-    std::vector<std::uint64_t> wanted;
-    for (const std::string& expression : *spec.shape) {
-      wanted.push_back(with_context(fmt::format("shape of tensor {}", entry.name),
-                                    [&] { return number(expression, match.binding); }));
-    }
+    const std::vector<std::uint64_t> wanted = wanted_shape(match, entry);
     if (wanted != entry.shape) {
       fail(fmt::format("tensor {} has shape {}, wanted {} = [{}] by config.json",
                        entry.name,
@@ -267,24 +263,36 @@ void TensorMatcher::check_shape(const Match& match, const TensorEntry& entry) co
   }
 }
 
+std::vector<std::uint64_t> TensorMatcher::wanted_shape(const Match& match,
+                                                       const TensorEntry& entry) const {
+  std::vector<std::uint64_t> wanted;
+  for (const std::string& expression : *match.spec->shape) {
+    wanted.push_back(with_context(fmt::format("shape of tensor {}", entry.name),
+                                  [&] { return number(expression, match.binding); }));
+  }
+  return wanted;
+}
+
 void TensorMatcher::describe_all() {
   const CopiedParts copied = copied_parts();
   for (std::size_t stored = 0; stored < stored_.size(); ++stored) {
-    const std::string& name = stored_[stored].entry.name;
     if (matches_[stored].spec == nullptr) {
-      ModelTensor& tensor = tensors_.emplace_back(describe({nullptr, {}}, stored));
-      (copied.describe(tensor) ? copied_ : unknown_).push_back(name);
-      continue;
+      describe_unmatched(copied, stored);
+    } else {
+      add(matches_[stored], stored, describe(matches_[stored], stored));
     }
-    const Match& match = matches_[stored];
-    ModelTensor whole = describe(match, stored);
-    if (!match.spec->slices.empty()) {
-      add_slices(match, stored, whole);
-      continue;
-    }
-    by_name_.emplace(substitute(match.spec->name, match.binding), tensors_.size());
-    tensors_.push_back(std::move(whole));
   }
+}
+
+void TensorMatcher::add(const Match& match, std::size_t stored, ModelTensor whole) {
+  if (match.spec != nullptr && !match.spec->slices.empty()) {
+    add_slices(match, stored, whole);
+    return;
+  }
+  if (match.spec != nullptr) {
+    by_name_.emplace(match.name_of(match.spec->name), tensors_.size());
+  }
+  tensors_.push_back(std::move(whole));
 }
 
 ModelTensor TensorMatcher::describe(const Match& match, std::size_t stored) const {
@@ -302,8 +310,8 @@ ModelTensor TensorMatcher::describe(const Match& match, std::size_t stored) cons
   tensor.transposed = spec.transposed;
   tensor.quantizable = spec.quantizable;
   tensor.replicated = spec.replicated;
-  tensor.part = spec.part;
-  tensor.fused_group = substitute(spec.fused_group, match.binding);
+  tensor.part = match.part.empty() ? spec.part : match.part;
+  tensor.fused_group = spec.fused_group.empty() ? "" : match.name_of(spec.fused_group);
   tensor.exclude_all = spec.exclude_all;
   tensor.exclude_layers = spec.exclude_layers;
   for (const auto& [index, value] : match.binding) {
@@ -315,7 +323,7 @@ ModelTensor TensorMatcher::describe(const Match& match, std::size_t stored) cons
 }
 
 void TensorMatcher::add_slices(const Match& match, std::size_t stored, const ModelTensor& whole) {
-  const std::string name = substitute(match.spec->name, match.binding);
+  const std::string name = match.name_of(match.spec->name);
   // What stands before the architecture's name in the checkpoint stands before written ones too.
   const std::string& stored_name = stored_[stored].entry.name;
   const std::string prefix =
@@ -326,18 +334,20 @@ void TensorMatcher::add_slices(const Match& match, std::size_t stored, const Mod
     tensor.name += fmt::format("[{}]", slice);
     tensor.slice = slice;
     tensor.shape.erase(tensor.shape.begin());
-    Binding binding = match.binding;
-    binding.emplace_back(match.spec->slices, slice);
-    tensor.fused_group = substitute(match.spec->fused_group, binding);
+    Match own = match;
+    own.binding.emplace_back(match.spec->slices, slice);
+    if (!own.spec->fused_group.empty()) {
+      tensor.fused_group = own.name_of(own.spec->fused_group);
+    }
     for (const WrittenSpec& written : match.spec->written_as) {
-      const RowRange rows = range_of(written.rows, binding);
+      const RowRange rows = range_of(written.rows, own.binding);
       if (!is_range_of(rows, tensor.out_features())) {
         fail(fmt::format("tensor {}: the rows of \"written_as\" {} are not among its {}",
                          tensor.name,
                          written.name,
                          tensor.out_features()));
       }
-      tensor.written_as.push_back({prefix + substitute(written.name, binding), rows});
+      tensor.written_as.push_back({prefix + own.name_of(written.name), rows});
     }
     by_name_.emplace(fmt::format("{}[{}]", name, slice), tensors_.size());
     tensors_.push_back(std::move(tensor));
@@ -347,24 +357,6 @@ void TensorMatcher::add_slices(const Match& match, std::size_t stored, const Mod
 RowRange TensorMatcher::range_of(const RangeSpec& spec, const Binding& binding) const {
   return evaluate_range(spec,
                         [&](const std::string& expression) { return number(expression, binding); });
-}
-
-std::vector<std::string> TensorMatcher::filled(const std::vector<std::string>& patterns) {
-  std::vector<std::string> names;
-  for (const std::string& pattern : patterns) {
-    for_each_binding(placeholders(pattern), {}, [&](const Binding& binding) {
-      names.push_back(substitute(pattern, binding));
-    });
-  }
-  return names;
-}
-
-CopiedParts TensorMatcher::copied_parts() {
-  std::vector<PartLinears> linears;
-  for (const PartSpec& part : file_.parts) {
-    linears.push_back({part.name, filled(part.linears)});
-  }
-  return {filled(file_.copied), std::move(linears), file_.prefixes};
 }
 
 }  // namespace quantmill

@@ -43,7 +43,11 @@ class TensorMatcher {
 
   [[nodiscard]] std::vector<std::string> present_variants() const;
 
-  // Index of the tensor with this name of the architecture, or nothing if it is not there.
+  // Layers of parts that some tensor is in, each once, in the checkpoint's order.
+  [[nodiscard]] const std::vector<PlaceInPart>& part_layers() const { return part_layers_; }
+
+  // Index of the tensor with this name of the architecture, or nothing if it is not there. Tensors
+  // in layers of parts are called as the model's own, after what leads to theirs: "mtp.layers.0.x".
   [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const;
 
   // The value of an expression where placeholders have these values.
@@ -61,6 +65,13 @@ class TensorMatcher {
   struct Match {
     const TensorSpec* spec = nullptr;
     Binding binding;
+    std::string lead;  // what comes before the entry's names ("mtp."): only in layers of parts
+    std::string part;  // not empty: of such a layer
+
+    // A name of the entry, filled in.
+    [[nodiscard]] std::string name_of(const std::string& pattern) const {
+      return lead + substitute(pattern, binding);
+    }
   };
 
   [[nodiscard]] Value value_of(const std::string& name, const Binding& binding) const;
@@ -75,6 +86,15 @@ class TensorMatcher {
   void describe_all();
   [[nodiscard]] ModelTensor describe(const Match& match, std::size_t stored) const;
   void check_shape(const Match& match, const TensorEntry& entry) const;
+  // Of an entry that states it.
+  [[nodiscard]] std::vector<std::uint64_t> wanted_shape(const Match& match,
+                                                        const TensorEntry& entry) const;
+  // Whether check_shape would find nothing wrong.
+  [[nodiscard]] bool has_shape(const Match& match, const TensorEntry& entry) const;
+  void describe_unmatched(const CopiedParts& copied, std::size_t stored);
+  // The entry of the model's own layers that describes a tensor of a part's layer.
+  [[nodiscard]] Match match_in_part(const PlaceInPart& place, const TensorEntry& entry);
+  void add(const Match& match, std::size_t stored, ModelTensor whole);
   void add_slices(const Match& match, std::size_t stored, const ModelTensor& whole);
   [[nodiscard]] RowRange range_of(const RangeSpec& spec, const Binding& binding) const;
   // Without placeholders.
@@ -100,6 +120,9 @@ class TensorMatcher {
   std::vector<EntryMatches> entries_;
   std::vector<std::string> copied_;
   std::vector<std::string> unknown_;
+  std::vector<PlaceInPart> part_layers_;
+  // What follows "{layer}" in entries' names -> the first such entry, all but the layer bound.
+  std::optional<std::unordered_map<std::string, Match>> by_rest_;
   std::uint64_t num_names_ = 0;
   mutable int condition_depth_ = 0;
 };

@@ -36,6 +36,29 @@ def mtp(layer, hidden, vocabulary):
         "shared_head.head.weight": [vocabulary, hidden]}.items()}
 
 
+# Releases with multi-token prediction of this kind: a layer of full attention, here copied from this one of the model.
+# Qwen3.5 stores its experts as one tensor.
+QWEN_MTP = {"qwen3-next-80b": 3, "tiny-qwen3.5": 1, "tiny-qwen3.5-moe-vl": 1}
+
+
+def qwen_mtp(found, layer, is_stacked):
+    """The multi-token prediction of a Qwen, from the model's tensors."""
+    (vocabulary, hidden), = (shape for name, shape in found.items() if name.endswith("embed_tokens.weight"))
+    added = {"mtp.fc.weight": [hidden, 2 * hidden], "mtp.norm.weight": [hidden], "mtp.pre_fc_norm_hidden.weight": [hidden],
+             "mtp.pre_fc_norm_embedding.weight": [hidden]}
+    for name, shape in found.items():
+        inside = re.match(rf"model\.(?:language_model\.)?layers\.{layer}\.(.*)", name)
+        if inside and not (is_stacked and ".experts." in name):
+            added["mtp.layers.0." + inside.group(1)] = shape
+    if is_stacked:
+        shapes = {name.rsplit(".experts.", 1)[1]: shape for name, shape in found.items() if ".experts." in name}
+        experts = len({name.split(".")[0] for name in shapes})
+        rows, cols = shapes["0.up_proj.weight"]
+        added |= {"mtp.layers.0.mlp.experts.gate_up_proj": [experts, 2 * rows, cols],
+                  "mtp.layers.0.mlp.experts.down_proj": [experts, cols, rows]}
+    return added
+
+
 def dense(layers):
     return 4 * layers  # q, k, v; gate, up; down; o
 
@@ -151,8 +174,8 @@ EAGLE3_TENSORS = {
     "midlayer.mlp.up_proj.weight": [14336, 4096], "midlayer.mlp.down_proj.weight": [4096, 14336]}
 
 
-def tensors(class_name, config):
-    """Name -> shape."""
+def tensors(name, class_name, config):
+    """Name -> shape, of a release."""
     cls = getattr(transformers, class_name)
     extra = config.get("num_nextn_predict_layers", 0)
     layers = config.get("num_hidden_layers")
@@ -167,6 +190,8 @@ def tensors(class_name, config):
     found = {name: list(tensor.shape) for name, tensor in revert_weight_conversion(model, state).items()}
     for layer in range(extra):
         found |= mtp(layers + layer, config["hidden_size"], config["vocab_size"])
+    if name in QWEN_MTP:
+        found |= qwen_mtp(found, QWEN_MTP[name], is_stacked="moe" in name)
     return found
 
 
@@ -219,10 +244,10 @@ def write(name, architecture, class_name, config, folds, found):
 def main():
     FOLDER.mkdir(exist_ok=True)
     for name, (architecture, class_name, config, folds) in RELEASES.items():
-        write(name, architecture, class_name, config, folds, tensors(class_name, config))
+        write(name, architecture, class_name, config, folds, tensors(name, class_name, config))
     for case, (architecture, folds) in TINY.items():
         class_name, config = tiny_models.CASES[case]
-        write(f"tiny-{case}", architecture, class_name, config, folds, tensors(class_name, config))
+        write(f"tiny-{case}", architecture, class_name, config, folds, tensors(f"tiny-{case}", class_name, config))
     write("eagle3-llama-3.1-8b", "eagle3", "LlamaForCausalLMEagle3", EAGLE3, 5, EAGLE3_TENSORS)
 
 

@@ -205,43 +205,6 @@ class Experts(PreparedTest):
         self.assertEqual(self.run_program("arch", "check", "llama", self.stacked).returncode, 3)
 
 
-class OnRequest(PreparedTest):
-    def prepare(self):
-        cls = type(self)
-        model = Model()
-        model.add("mtp.fc.weight", HIDDEN, 2 * HIDDEN)
-        model.norm("mtp.norm.weight", HIDDEN)
-        for part, rows, cols in (("q", HEADS * HEAD, HIDDEN), ("k", KV_HEADS * HEAD, HIDDEN), ("v", KV_HEADS * HEAD, HIDDEN), ("o", HIDDEN, HEADS * HEAD)):
-            model.add(f"mtp.layers.0.self_attn.{part}_proj.weight", rows, cols)
-        cls.tensors = model.tensors
-        cls.model = save(self.folder / "model", cls.tensors)
-        cls.stats = save_statistics(self.folder / "calib")
-
-    def config(self, out):
-        return json.loads((out / "config.json").read_text())["quantization_config"]
-
-    def test_multi_token_prediction_is_copied_unless_it_is_asked_for(self):
-        out = self.quantize(source=self.model, stats=self.stats)
-        tensors = read_folder(out)
-        for name in (name for name in self.tensors if name.startswith("mtp.")):
-            self.assertEqual(tensors[name][1].tobytes(), self.tensors[name][1].tobytes(), name)
-        self.assertTrue({"*mtp.*", r"re:.*mtp\..*"} <= set(self.config(out)["exclude"]))
-
-    def test_on_request_its_linears_are_quantized_unscaled_and_the_rest_is_listed(self):
-        out = self.quantize("--include", "mtp", source=self.model, stats=self.stats)
-        tensors = read_folder(out)
-        self.assertEqual(sorted(name for name in tensors if name.startswith("mtp.") and name.endswith("_scale")),
-                         [f"mtp.layers.0.self_attn.{part}_proj.weight_scale" for part in "koqv"])
-        self.assertEqual(tensors["mtp.fc.weight"][1].tobytes(), self.tensors["mtp.fc.weight"][1].tobytes())
-        self.assertEqual([entry for entry in self.config(out)["exclude"] if "mtp" in entry], ["mtp.fc"])
-        result = self.run_program("verify", out, "--against", self.model, "--function")
-        self.assertEqual(result.returncode, 0, result.stdout)
-
-    def test_a_part_that_the_model_lacks_is_refused(self):
-        result = self.run_program("plan", self.model, self.folder / "o", "--stats", self.stats, "--include", "vision")
-        self.assert_refused(result, 2, "has no such part; it has mtp")
-
-
 class GivenScales(PreparedTest):
     def prepare(self):
         cls = type(self)

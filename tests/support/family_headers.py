@@ -1,8 +1,8 @@
 """Released models of tests/golden/families as checkpoints without data: sparse files. Standard library only."""
 import json
-import math
 import re
-import struct
+
+from headers import write_headers
 
 
 def names_of(pattern):
@@ -25,15 +25,4 @@ def shapes_of(family):
 
 def save_sparse(folder, family):
     """In BF16, all zero."""
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(json.loads(family.read_text())["config"]))
-    header, size = {}, 0
-    for name, shape in shapes_of(family).items():
-        end = size + 2 * math.prod(shape)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [size, end]}
-        size = end
-    text = json.dumps(header).encode()
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + size)
-    return folder
+    return write_headers(folder, json.loads(family.read_text())["config"], shapes_of(family))

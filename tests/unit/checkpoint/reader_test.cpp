@@ -281,6 +281,12 @@ TEST_F(ReaderTest, ANameInTwoShardsIsRefused) {
   EXPECT_THAT(message(), HasSubstr("tensor 'a' is in both 1.safetensors and 2.safetensors"));
 }
 
+TEST_F(ReaderTest, ANameOfEndlessLengthIsRefusedInAShortMessage) {
+  write("1.safetensors", {bytes_tensor(std::string(4097, 'a'), "0")});
+  EXPECT_THAT(message(), HasSubstr("has 4097 bytes; names of up to 4096 are read"));
+  EXPECT_LT(message().size(), 400U);
+}
+
 TEST_F(ReaderTest, ADamagedIndexIsNamed) {
   write("1.safetensors", {bytes_tensor("a", "0")});
   write_text(path() / "model.safetensors.index.json", "{");

@@ -24,6 +24,7 @@
 namespace quantmill {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
@@ -126,7 +127,7 @@ void expect_quantizable_linears_are_readers(const ResolvedArchitecture& resolved
   }
   for (std::size_t i = 0; i < resolved.tensors.size(); ++i) {
     const ModelTensor& tensor = resolved.tensors[i];
-    EXPECT_TRUE(is_read[i] || !tensor.quantizable || !tensor.part.empty()) << tensor.name;
+    EXPECT_TRUE(is_read[i] || !tensor.quantizable) << tensor.name;
   }
 }
 
@@ -139,7 +140,10 @@ TEST_P(Families, EveryTensorIsKnownAndEveryFoldIsThere) {
   ASSERT_EQ(model.tensors.size(), model.num_tensors);
   const ResolvedArchitecture resolved = resolve(model, model.tensors);
   EXPECT_EQ(resolved.name, model.architecture);
-  EXPECT_EQ(std::ranges::count(resolved.fold_groups, "", &FoldGroup::no_fold_reason),
+  EXPECT_EQ(std::ranges::count_if(resolved.fold_groups,
+                                  [](const FoldGroup& group) {
+                                    return group.no_fold_reason.empty() && group.part.empty();
+                                  }),
             model.num_folds);
   expect_quantizable_linears_are_readers(resolved);
 }
@@ -165,30 +169,54 @@ TEST_P(SmallFamilies, AnUnknownAMissingAndAMisshapenTensorAreNamed) {
   EXPECT_THAT(refusal(tensors), HasSubstr("norm.weight is missing"));
 }
 
-// Quantizing every linear that may be, of these parts too.
-std::vector<std::string> exclude_list_of(const std::string& name,
-                                         const std::vector<std::string>& parts = {}) {
+// Of a release, resolved once for all tests.
+const ResolvedArchitecture& resolved_release(const std::string& name) {
+  static std::map<std::string, ResolvedArchitecture> all;
+  const auto found = all.find(name);
+  if (found != all.end()) {
+    return found->second;
+  }
   const Model model = read_model(name);
-  const ResolvedArchitecture resolved = resolve(model, model.tensors);
+  return all.emplace(name, resolve(model, model.tensors)).first->second;
+}
+
+// Quantizing every linear that may be, of these parts too, but for what matches `keep`.
+std::vector<std::string> exclude_list_of(const std::string& name,
+                                         const std::vector<std::string>& parts = {},
+                                         const std::vector<std::string>& keep = {},
+                                         Layout layout = Layout::kQuark) {
+  const ResolvedArchitecture& resolved = resolved_release(name);
   Recipe recipe;
   recipe.include = parts;
+  recipe.keep = keep;
   std::vector<bool> quantized;
   for (const SchemeChoice& choice : choose_schemes(resolved, recipe)) {
     quantized.push_back(choice.is_quantized());
   }
-  return exclude_list(resolved, quantized);
+  return exclude_list(resolved, quantized, layout);
 }
 
-// The linears of a release that are quantized on request only, without what all names begin with.
-std::vector<std::string> linears_of_part(const std::string& name) {
-  const Model model = read_model(name);
-  std::vector<std::string> names;
-  for (const ModelTensor& tensor : resolve(model, model.tensors).tensors) {
-    if (tensor.part == "mtp") {
-      names.push_back(tensor.module.substr(std::string("model.layers.").size()));
+std::vector<std::string> with(const std::string& text, std::vector<std::string> entries) {
+  std::erase_if(entries,
+                [&](const std::string& entry) { return entry.find(text) == std::string::npos; });
+  return entries;
+}
+
+// The linears of a part, by what servers fuse them into: how many there are of each, "" for none.
+using FusedCounts = std::map<std::string, std::size_t>;
+
+FusedCounts linears_of_part(const ResolvedArchitecture& resolved) {
+  FusedCounts counts;
+  for (const ModelTensor& tensor : resolved.tensors) {
+    if (tensor.part == "mtp" && tensor.quantizable) {
+      ++counts[tensor.fused_group];
     }
   }
-  return names;
+  return counts;
+}
+
+FusedCounts linears_of_part(const std::string& name) {
+  return linears_of_part(resolved_release(name));
 }
 
 TEST(ReleasedFamilies, CopiedPartsAreExcludedAsReadersSpellThem) {
@@ -203,31 +231,116 @@ TEST(ReleasedFamilies, CopiedPartsAreExcludedAsReadersSpellThem) {
   EXPECT_THAT(exclude_list_of("phi_4"), ElementsAre("lm_head", "re:.*lm_head$"));
 }
 
-TEST(ReleasedFamilies, MultiTokenPredictionHasLinearsThatAreQuantizedOnRequest) {
-  const std::vector<std::string> deepseek = linears_of_part("deepseek_v3");
-  EXPECT_EQ(deepseek.size(), 5 + 256 * 3 + 3);  // attention, experts, the shared expert
+TEST(ReleasedFamilies, LayoutFp8ListsCopiedPartsMatrixByMatrix) {
+  const std::vector<std::string> gemma = exclude_list_of("gemma_3_4b", {}, {}, Layout::kFp8);
+  EXPECT_THAT(with("*", gemma), ElementsAre());
+  EXPECT_THAT(gemma, Contains("vision_tower.encoder.layers.0.self_attn.q_proj"));
+  const std::vector<std::string> deepseek = exclude_list_of("deepseek_v3", {}, {}, Layout::kFp8);
   EXPECT_THAT(deepseek,
-              IsSupersetOf({"61.self_attn.q_a_proj",
-                            "61.self_attn.q_b_proj",
-                            "61.self_attn.kv_a_proj_with_mqa",
-                            "61.self_attn.kv_b_proj",
-                            "61.self_attn.o_proj",
-                            "61.mlp.experts.255.up_proj",
-                            "61.mlp.shared_experts.down_proj"}));
-  EXPECT_EQ(linears_of_part("glm_4_5_air").size(), 4 + 128 * 3 + 3);
-  EXPECT_EQ(linears_of_part("deepseek_v3_2").size(), 5 + 256 * 3 + 3);  // and no indexer's
+              IsSupersetOf({"model.layers.61.eh_proj",
+                            "model.layers.61.self_attn.kv_a_proj_with_mqa",
+                            "model.layers.61.self_attn.fused_qkv_a_proj",
+                            "model.layers.61.mlp.experts",
+                            "model.layers.61.mlp.shared_experts.gate_up_proj"}));
+  EXPECT_EQ(with("*", deepseek).size(), 1);
+}
+
+TEST(ReleasedFamilies, MultiTokenPredictionHasTheLinearsOfALayerOnRequest) {
+  const FusedCounts mla = {{"", 4},  // q_b, kv_b, o, the shared expert's down
+                           {"layers.61.self_attn.fused_qkv_a_proj", 2},
+                           {"layers.61.mlp.experts", 256 * 3},
+                           {"layers.61.mlp.shared_experts.gate_up_proj", 2}};
+  EXPECT_EQ(linears_of_part("deepseek_v3"), mla);
+  EXPECT_EQ(linears_of_part("deepseek_v3_2"), mla);  // and no indexer's
+  EXPECT_EQ(linears_of_part("glm_4_5_air"),
+            (FusedCounts{{"", 2},
+                         {"layers.46.self_attn.qkv_proj", 3},
+                         {"layers.46.mlp.experts", 128 * 3},
+                         {"layers.46.mlp.shared_experts.gate_up_proj", 2}}));
+  EXPECT_EQ(linears_of_part("qwen3_next_80b"),
+            (FusedCounts{{"", 2},
+                         {"mtp.layers.0.self_attn.qkv_proj", 3},
+                         {"mtp.layers.0.mlp.experts", 512 * 3},
+                         {"mtp.layers.0.mlp.shared_expert.gate_up_proj", 2}}));
+  EXPECT_EQ(
+      linears_of_part("tiny_qwen3_5"),
+      (FusedCounts{
+          {"", 2}, {"mtp.layers.0.self_attn.qkv_proj", 3}, {"mtp.layers.0.mlp.gate_up_proj", 2}}));
+  EXPECT_EQ(linears_of_part("tiny_qwen3_5_moe_vl"),
+            (FusedCounts{{"", 2},
+                         {"mtp.layers.0.self_attn.qkv_proj", 3},
+                         {"mtp.layers.0.mlp.experts", 4 * 2},  // of tensors that hold all experts
+                         {"mtp.layers.0.mlp.shared_expert.gate_up_proj", 2}}));
   EXPECT_TRUE(linears_of_part("llama_3_1_8b").empty());
+  EXPECT_TRUE(linears_of_part("kimi_k2").empty());  // released without
+}
+
+// Kimi K2 with the layer that its config.json has a key for.
+TEST(ReleasedFamilies, AFamilyOfAnothersLayersHasItsMultiTokenPredictionToo) {
+  Model model = read_model("kimi_k2");
+  model.config.replace(
+      model.config.find("\"num_nextn_predict_layers\":0"), 28, "\"num_nextn_predict_layers\":1");
+  std::vector<SourceTensor> more;
+  for (SourceTensor tensor : model.tensors) {
+    if (const std::string layer = "model.layers.60."; tensor.entry.name.starts_with(layer)) {
+      tensor.entry.name.replace(0, layer.size(), "model.layers.61.");
+      more.push_back(std::move(tensor));
+    }
+  }
+  model.tensors.insert(model.tensors.end(), more.begin(), more.end());
+  add_tensors("model.layers.61.eh_proj.weight", {7168, 14336}, model.tensors);
+  const FusedCounts counts = linears_of_part(resolve(model, model.tensors));
+  EXPECT_EQ(counts.at("layers.61.mlp.experts"), 384 * 3);
+  EXPECT_EQ(counts.at("layers.61.self_attn.fused_qkv_a_proj"), 2);
+}
+
+TEST(ReleasedFamilies, LayersOfMultiTokenPredictionFoldAsTheModelsOwn) {
+  const auto folds = [](const std::string& name) {
+    std::size_t count = 0;
+    for (const FoldGroup& group : resolved_release(name).fold_groups) {
+      count += std::size_t{group.part == "mtp" && group.no_fold_reason.empty()};
+    }
+    return count;
+  };
+  EXPECT_EQ(folds("deepseek_v3"), 5 + 1 + 256);
+  EXPECT_EQ(folds("glm_4_5_air"), 3 + 1 + 128);
+  EXPECT_EQ(folds("qwen3_next_80b"), 3 + 1 + 512);
+  EXPECT_EQ(folds("tiny_qwen3_5"), 4);
+  EXPECT_EQ(folds("tiny_qwen3_5_moe_vl"), 3 + 1 + 4);
 }
 
 TEST(ReleasedFamilies, WhatStaysOfAQuantizedPartIsExcludedByName) {
-  std::vector<std::string> entries = exclude_list_of("glm_4_5_air", {"mtp"});
-  std::erase_if(entries,
-                [](const std::string& entry) { return entry.find("46") == std::string::npos; });
-  EXPECT_THAT(entries,
-              ElementsAre("model.layers.46.eh_proj",
-                          "model.layers.46.embed_tokens",
-                          "model.layers.46.mlp.gate",
-                          "model.layers.46.shared_head.head"));
+  for (const Layout layout : {Layout::kQuark, Layout::kCompressedTensors, Layout::kFp8}) {
+    EXPECT_THAT(with("46", exclude_list_of("glm_4_5_air", {"mtp"}, {}, layout)),
+                ElementsAre("model.layers.46.eh_proj",
+                            "model.layers.46.embed_tokens",
+                            "model.layers.46.mlp.gate",
+                            "model.layers.46.shared_head.head"));
+    EXPECT_THAT(with("mtp", exclude_list_of("tiny_qwen3_5", {"mtp"}, {}, layout)),
+                ElementsAre("mtp.fc"));
+    EXPECT_THAT(
+        with("mtp", exclude_list_of("tiny_qwen3_5_moe_vl", {"mtp"}, {}, layout)),
+        ElementsAre("mtp.fc", "mtp.layers.0.mlp.gate", "mtp.layers.0.mlp.shared_expert_gate"));
+    EXPECT_THAT(with("61", exclude_list_of("deepseek_v3", {"mtp"}, {}, layout)),
+                ElementsAre("model.layers.61.eh_proj",
+                            "model.layers.61.embed_tokens",
+                            "model.layers.61.mlp.gate",
+                            "model.layers.61.shared_head.head"));
+  }
+  EXPECT_THAT(with("mtp", exclude_list_of("tiny_qwen3_5_moe_vl", {"mtp"}, {"mtp*mlp.experts.*"})),
+              ElementsAre("mtp.fc",
+                          "mtp.layers.0.mlp.experts",
+                          "mtp.layers.0.mlp.experts.down_proj",
+                          "mtp.layers.0.mlp.experts.gate_up_proj",
+                          "mtp.layers.0.mlp.gate",
+                          "mtp.layers.0.mlp.shared_expert_gate"));
+}
+
+TEST(ReleasedFamilies, WhatServersFuseOfAPartHasOneScheme) {
+  EXPECT_THAT(test::error_of([] {
+                exclude_list_of("tiny_qwen3_5", {"mtp"}, {"mtp.layers.0.self_attn.k_proj"});
+              }).message(),
+              HasSubstr("servers fuse both into mtp.layers.0.self_attn.qkv_proj"));
 }
 
 constexpr auto kName = [](const auto& model) { return model.param; };

@@ -154,8 +154,10 @@ TEST(MakePlan, RefusesStatisticsOfAnotherModel) {
 TEST(MakePlan, NamesStatisticsThatItDoesNotUse) {
   Statistics statistics = uniform_statistics();
   statistics["layers.0.surprise"].absmean = {1.0};
+  statistics["layers.1.surprise"].absmean = {1.0};
   const Plan plan = make_plan(tiny(), statistics, Recipe());
-  EXPECT_THAT(plan.notices, testing::Contains(HasSubstr("layers.0.surprise")));
+  EXPECT_THAT(plan.notices,
+              testing::Contains(HasSubstr("'dflash2': layers.0.surprise, layers.1.surprise")));
 }
 
 TEST(MakePlan, AGroupWithoutQuantizedReadersIsNotSearched) {

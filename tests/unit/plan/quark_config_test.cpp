@@ -42,7 +42,7 @@ std::vector<std::string> exclude_keeping(const ResolvedArchitecture& architectur
   for (const ModelTensor& tensor : architecture.tensors) {
     quantized.push_back(tensor.quantizable && !is_kept(tensor.name));
   }
-  return exclude_list(architecture, quantized);
+  return exclude_list(architecture, quantized, Layout::kQuark);
 }
 
 std::function<bool(const std::string&)> containing(std::vector<std::string> parts) {
