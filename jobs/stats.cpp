@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "jobs/command_io.h"
 #include "plan/architecture.h"
 #include "stats/gram.h"
 #include "stats/import.h"
@@ -46,7 +45,6 @@ void refuse_existing(const std::string& output) {
 
 void report_written(const Statistics& statistics, const std::string& output) {
   std::cout << fmt::format("{}: {} inputs\n", output, statistics.size());
-  finish_output();
 }
 
 int run_import(const StatsOptions& options) {
@@ -199,7 +197,6 @@ std::string print_json(const Statistics& statistics) {
 int run_show(const StatsOptions& options) {
   const Statistics statistics = read_statistics(options.inputs.front());
   std::cout << (options.as_json ? print_json(statistics) : print_table(statistics));
-  finish_output();
   return 0;
 }
 
