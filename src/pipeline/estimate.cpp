@@ -128,6 +128,7 @@ Estimate estimate_job(const Plan& plan, const Pilot& pilot, const JobSize& size)
   }
   estimate.limited_by = most_of(works);
   estimate.bytes_written = plan.output_bytes;
+  estimate.bytes_read += plan.output_bytes;  // to hash it
   estimate.peak_memory_bytes = pilot.peak_memory_bytes + result_bytes(plan);
   estimate.read_rate = pilot.read_rate;
   estimate.write_rate = pilot.sync_rate;
@@ -139,14 +140,14 @@ Estimate estimate_job(const Plan& plan, const AssumedSpeeds& speeds, const JobSi
   Estimate estimate;
   estimate.ranks = size.ranks;
   estimate.threads = size.threads;
-  estimate.bytes_read = bytes_to_read(plan);
+  const std::uint64_t source_reads = bytes_to_read(plan);
+  estimate.bytes_read = source_reads + plan.output_bytes;  // that to hash it
   estimate.bytes_written = plan.output_bytes;
   estimate.read_rate = speeds.read;
   estimate.write_rate = speeds.write;
   estimate.core_seconds = static_cast<double>(plan.source_bytes) / speeds.rate;
   const double computing = estimate.core_seconds / (size.ranks * size.threads);
-  const double reading =
-      speeds.read > 0 ? static_cast<double>(estimate.bytes_read) / speeds.read : 0;
+  const double reading = speeds.read > 0 ? static_cast<double>(source_reads) / speeds.read : 0;
   const double writing =
       speeds.write > 0 ? static_cast<double>(estimate.bytes_written) / speeds.write : 0;
   // Threads that wait for the disk let others compute.

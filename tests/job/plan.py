@@ -74,7 +74,7 @@ class Plan(JobTest):
         estimate, source, output = told("rate=1000")
         self.assertAlmostEqual(estimate["phases"][1]["seconds"], source / 4000)
         self.assertEqual((estimate["from"], estimate["limited_by"], estimate["ranks"], estimate["threads_per_rank"]), ("assumed", "computing", 2, 2))
-        self.assertEqual((estimate["bytes_read"], estimate["bytes_written"]), (source, output))  # nothing is read twice without a search
+        self.assertEqual((estimate["bytes_read"], estimate["bytes_written"]), (source + output, output))  # without a search the source once, and what was written, to hash it
         self.assertEqual(estimate["of_each_rank"]["bytes_written"], output // 2)
         estimate = told("rate=1M", "read=100")[0]
         self.assertAlmostEqual(estimate["phases"][1]["seconds"], source / 100)
