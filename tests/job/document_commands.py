@@ -54,7 +54,7 @@ class DocumentCommands(JobTest):
                 self.assertIn(result.returncode, (0, 1) if words[0] == "diff" else (0,), f"{words}\n{result.stdout}{result.stderr}")
             seen.append(words[0])
         self.assertGreater(len(seen), 25)
-        self.assertEqual({"quantize", "plan", "convert", "verify", "stats", "man", "report", "inspect", "diff", "recipe"} - set(seen), set())
+        self.assertEqual({"quantize", "plan", "convert", "verify", "stats", "man", "report", "inspect", "diff"} - set(seen), set())
 
 
 if __name__ == "__main__":

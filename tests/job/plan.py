@@ -93,8 +93,8 @@ class Plan(JobTest):
             self.quantize(*options, "--threads", "1", "--overwrite", stats=None, source=source, out=out)
             run = json.loads((out / RUN_RECORD).read_text())
             self.assertEqual([phase["name"] for phase in estimate["phases"]], [phase["name"] for phase in run["phases"]])
-            for told, found in zip(estimate["phases"], run["phases"]):  # which phases there are, not how long they are
-                self.assertEqual(told["seconds"] > .001, found["seconds"] > .001, (told, found))
+            self.assertEqual([phase["name"] for phase in estimate["phases"] if phase["seconds"] > 0],
+                             ["plan", *(["search"] if "--stats" in options else []), *(["measure"] if "--scheme" in options else []), "write"])
             # What is read does not depend on the machine: the sample stands for all of it.
             self.assertAlmostEqual(estimate["bytes_read"] / run["bytes_read"], 1, delta=.1)
             self.assertEqual({file["name"]: file["bytes"] for file in plan["files"]},
