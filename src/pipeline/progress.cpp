@@ -15,7 +15,7 @@ double gigabytes(std::uint64_t bytes) {
 
 // "0:07", "12:34", "1:02:03"
 std::string format_time(double seconds) {
-  const auto all = static_cast<std::uint64_t>(std::ceil(seconds));
+  const auto all = static_cast<std::uint64_t>(std::llround(seconds));
   const std::uint64_t hours = all / 3600;
   return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, all / 60 % 60, all % 60)
                    : fmt::format("{}:{:02}", all / 60, all % 60);

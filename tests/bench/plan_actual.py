@@ -85,8 +85,8 @@ def one_model(program, name, source, stats, work, arguments):
     launcher = ["mpirun", "-np", arguments.ranks] if arguments.ranks > 1 else []
     told, found = [], []
     for run in range(arguments.runs + 1):
-        estimate = json.loads(call(program, "plan", source, out, *options, "--measure", "--ranks", arguments.ranks, "--json"))
         shutil.rmtree(out, ignore_errors=True)
+        estimate = json.loads(call(program, "plan", source, out, *options, "--measure", "--ranks", arguments.ranks, "--json"))
         call(*launcher, program, "quantize", source, out, *options, "--quiet")
         if run:  # the first warms the page cache
             told.append(estimate)
@@ -116,8 +116,9 @@ def main():
     parser.add_argument("--model", nargs=2, action="append", default=[], metavar=("SRC", "STATS"))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("options", nargs="*", help="of quantize and plan, after --")
-    arguments = parser.parse_args()
+    words = sys.argv[1:] + ["--"]
+    arguments = parser.parse_args(words[:words.index("--")])
+    arguments.options = words[words.index("--") + 1:-1]
     program = os.environ.get("QUANTMILL", ROOT / "build" / "cpu" / "bin" / "quantmill")
     folder = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ TEST(ProgressLine, KnowsNoEndBeforeTheBeginning) {
 
 TEST(ProgressLine, TellsHours) {
   Progress progress = half_way();
-  progress.seconds = 3661;
+  progress.seconds = 3661;  // and twice that is left
   EXPECT_THAT(progress_line(progress, 200), testing::HasSubstr("  2:02:02 left  "));
 }
 
