@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+from imatrices import import_imatrix, write_imatrix
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -75,6 +76,25 @@ def check_grams(report, name, model, tokens, folder):
     report.check(f"collect {name}: quantize --rounding gptq takes them", expected)
 
 
+def check_imatrix(report, name, model, tokens, folder, recorded):
+    """What llama.cpp sums of the same tokens, in a file that its Python package writes: the E[x^2] of scripts/collect."""
+    sums = {}
+    for module, weight in (("model.layers.1.self_attn.v_proj", "blk.1.attn_v"), ("model.layers.0.self_attn.o_proj", "blk.0.attn_output"),
+                           ("lm_head", "output")):
+        rows = inputs_of(model, module, tokens, 64)
+        sums[weight + ".weight"] = (rows.square().sum(0, keepdim=True).numpy(), [len(rows)])
+    out, done = import_imatrix(write_imatrix(WORK / f"imatrix-{name}.gguf", sums), folder)
+    if done.returncode != 0:
+        report.check(f"collect {name}: imatrix", done.stderr[-300:])
+        return
+    with h5py.File(out) as file:
+        for imported, module in (("layers.1.self_attn.qkv_proj", "model.layers.1.self_attn.v_proj"),
+                                 ("layers.0.self_attn.o_proj", "model.layers.0.self_attn.o_proj"), ("lm_head", "lm_head")):
+            got = torch.from_numpy(file[f"inputs/{imported}/sqmean"][:])
+            difference = float((got / recorded[module]["sqmean"].double() - 1).abs().max())
+            report.check(f"collect {name}: an imatrix says the same of {module}", None if difference < 1e-6 else f"differs by {difference:.1e}")
+
+
 def check(report, name):
     folder = WORK / f"collect-{name}"
     model = save(name, folder)
@@ -101,6 +121,7 @@ def check(report, name):
     done = run(os.environ["QUANTMILL"], "quantize", folder, out, "--stats", prefix)
     wrong = None if done.returncode == 0 and "scaled fold groups" in done.stdout else (done.stdout + done.stderr)[-500:]
     report.check(f"collect {name}: quantize takes the statistics", wrong)
+    check_imatrix(report, name, model, tokens[:256], folder, recorded)
     check_grams(report, name, model, tokens, folder)
     done = run(sys.executable, ROOT / "scripts" / "collect", folder, folder / "config.json", "-o", WORK / "no", "--device", "cpu")
     report.check(f"collect {name}: text that is none is refused", None if done.returncode != 0 else "it was taken")
