@@ -9,8 +9,8 @@ DOCUMENTS = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT 
 WALKTHROUGH = "docs/walkthrough.md"  # of a real model: tests/interop/check_walkthrough.py
 COMMAND = re.compile(r"^    (?:mpirun -np \d+ |srun --mpi=pmix )?(?:build/cpu/bin/)?quantmill (.*?)(?:\s+#.*)?$", re.MULTILINE)
 INLINE = re.compile(r"`(?:mpirun -np \d+ )?quantmill ((?:plan|convert|verify|inspect|diff|report|stats|recipe|arch) [^`]*)`")
-# What sentences name in passing: no whole command. Qwix's are run by tests/interop/check_qwix.py, those of an imatrix by imatrix.py.
-PARTS = re.compile(r"…|COMMAND|^stats (?:import|show)$|^stats [A-Z]|^recipe (?:list|check)$|^plan --json$|^arch list$|\[|^stats$|^recipe$|^inspect$|--jax-model|imatrix|\|")
+# What sentences name in passing: no whole command. Those of an imatrix are run by imatrix.py.
+PARTS = re.compile(r"…|COMMAND|^stats (?:import|show)$|^stats [A-Z]|^recipe (?:list|check)$|^plan --json$|^arch list$|\[|^stats$|^recipe$|^inspect$|imatrix|\|")
 
 
 class DocumentCommands(JobTest):
@@ -19,7 +19,7 @@ class DocumentCommands(JobTest):
             if name == WALKTHROUGH:
                 continue
             text = (ROOT / name).read_text()
-            found = [(match.start(), match[1]) for match in COMMAND.finditer(text) if not re.search("--jax-model|imatrix", match[1])]
+            found = [(match.start(), match[1]) for match in COMMAND.finditer(text) if not re.search("imatrix", match[1])]
             found += [(match.start(), match[1]) for match in INLINE.finditer(text) if not PARTS.search(match[1])]
             for _, command in sorted(found):
                 yield name, command
