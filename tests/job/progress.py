@@ -33,7 +33,7 @@ def screen(text):
 
 class Progress(PreparedTest):
     def prepare(self):
-        type(self).source, type(self).stats = make_drafter(self.folder, 0.02)
+        type(self).source, type(self).stats = make_drafter(self.folder, 0.01)
 
     def on_terminal(self, command, columns=COLUMNS, **env):
         """The exit status and what a terminal of so many columns gets, standard output and error alike."""
@@ -100,7 +100,6 @@ class Progress(PreparedTest):
 
     def test_a_failure_takes_the_line_away(self):
         command = self.command(out="failed")
-        (self.folder / "missing").mkdir()
         leader, follower = pty.openpty()
         job = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=follower, stderr=follower,
                                env={**os.environ, "TERM": "xterm"})
