@@ -24,12 +24,11 @@ int list_architectures() {
     const std::vector<std::string> match = models_of(builtin.json);
     std::cout << fmt::format("{:<16} {}\n", builtin.name, fmt::join(match, ", "));
   }
-  std::cout << std::flush;
   return 0;
 }
 
 int show_architecture(const std::string& name) {
-  std::cout << load_architecture(name) << std::flush;
+  std::cout << load_architecture(name);
   return 0;
 }
 
@@ -90,7 +89,7 @@ int check_architecture(const std::string& name_or_file, const std::string& model
     std::cout << fmt::format("variants: {}\n", fmt::join(matches.variants, ", "));
   }
   std::cout << describe_names("copied by a pattern", matches.copied)
-            << describe_names("unknown", matches.unknown) << std::flush;
+            << describe_names("unknown", matches.unknown);
   return matches.unknown.empty() ? 0 : static_cast<int>(ErrorCode::kInput);
 }
 

@@ -202,7 +202,6 @@ int run_diff(const DiffOptions& options) {
   const std::vector<TensorValues> tensors_b = all_values(b);
   const Comparison comparison = compare(a, tensors_a, b, tensors_b, options.num_threads);
   std::cout << (options.as_json ? print_json(comparison) : print_text(comparison, options));
-  finish_output();
   const bool differ = !comparison.only_a.empty() || !comparison.only_b.empty() ||
                       std::ranges::any_of(comparison.common, &TensorDifference::differs);
   return differ ? kDifferent : 0;

@@ -98,7 +98,6 @@ int print_man(const CLI::App& app) {
       std::cout << ".PP\n" << for_man(command.app->get_footer()) << '\n';
     }
   }
-  std::cout << std::flush;
   return 0;
 }
 
@@ -128,7 +127,7 @@ int print_bash(const CLI::App& app) {
     }
     std::cout << fmt::format("  [\"{}\"]=\"{}\"\n", command.words, fmt::join(words, " "));
   }
-  std::cout << ")\ncomplete -F _quantmill quantmill\n" << std::flush;
+  std::cout << ")\ncomplete -F _quantmill quantmill\n";
   return 0;
 }
 

@@ -165,7 +165,7 @@ int run_inspect(const InspectOptions& options) {
     if (options.tensor) {
       throw Error(ErrorCode::kUsage, "--tensor is for checkpoints");
     }
-    std::cout << *text << std::flush;
+    std::cout << *text;
     return 0;
   }
   const Checkpoint checkpoint = open_checkpoint(options.path);
@@ -178,7 +178,6 @@ int run_inspect(const InspectOptions& options) {
     std::cout << (options.as_json ? print_json(checkpoint, config)
                                   : print_table(checkpoint, config));
   }
-  finish_output();
   return 0;
 }
 

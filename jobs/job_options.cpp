@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "base/terminal.h"
 
 namespace quantmill {
 
@@ -91,6 +93,15 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
       ->check(CLI::Range(0.0, 86400.0))
       ->group(group);
   command
+      .add_option("--progress",
+                  options->progress,
+                  "auto (default): one line that changes where stderr is a terminal, lines in the "
+                  "log elsewhere; live, lines or none. Under mpirun stderr is no terminal: live "
+                  "asks for it there, COLUMNS says how wide it is")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"auto", "live", "lines", "none"}))
+      ->group(group);
+  command
       .add_flag("--no-journal",
                 options->no_journal,
                 "keep no record of finished work: nothing to resume from")
@@ -158,11 +169,27 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   return job;
 }
 
+ProgressKind progress_kind(const JobCommandOptions& options) {
+  if (options.progress == "live" && options.heartbeat_seconds == 0) {
+    throw Error(ErrorCode::kUsage,
+                "--heartbeat 0 watches nothing, so that --progress live has nothing to show");
+  }
+  const char* const terminal = std::getenv("TERM");
+  const bool is_dumb = terminal != nullptr && std::string(terminal) == "dumb";
+  const bool is_live = options.progress == "live" && !is_dumb;
+  if (options.progress == "none") {
+    return ProgressKind::kNone;
+  }
+  return is_live || (options.progress == "auto" && has_live_terminal()) ? ProgressKind::kLive
+                                                                        : ProgressKind::kLines;
+}
+
 Log open_log(const JobCommandOptions& options) {
   LogOptions log;
   log.level = options.quiet     ? LogLevel::kWarning
               : options.verbose ? LogLevel::kDebug
                                 : LogLevel::kInfo;
+  log.live = progress_kind(options) == ProgressKind::kLive;
   if (options.log_json) {
     log.json_file = *options.log_json;
   }

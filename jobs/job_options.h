@@ -33,6 +33,7 @@ struct JobCommandOptions {
   bool no_journal = false;
   double checkpoint_interval_seconds = 30;
   double heartbeat_seconds = 60;
+  std::string progress = "auto";
   bool quiet = false;
   bool verbose = false;
 };
@@ -43,6 +44,11 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command);
 
 // The job they ask for. kUsage for values that do not exist or do not go together.
 JobOptions make_job_options(const JobCommandOptions& options);
+
+// Whether progress is a live line ("live", and "auto" on a terminal that can show one), lines in
+// the log, or neither. kUsage.
+enum class ProgressKind { kLive, kLines, kNone };
+ProgressKind progress_kind(const JobCommandOptions& options);
 
 // The log they ask for. kIo.
 Log open_log(const JobCommandOptions& options);

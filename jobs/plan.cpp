@@ -1,18 +1,28 @@
 #include "jobs/plan.h"
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/byte_size.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/interrupt.h"
 #include "checkpoint/reader.h"
+#include "device/context.h"
 #include "jobs/job_options.h"
+#include "pipeline/estimate.h"
 #include "pipeline/load_statistics.h"
+#include "pipeline/pilot.h"
 #include "pipeline/run.h"
+#include "pipeline/run_record.h"
+#include "pipeline/team.h"
 #include "plan/architecture.h"
 #include "plan/plan.h"
 #include "plan/plan_sizes.h"
@@ -21,15 +31,23 @@
 namespace quantmill {
 namespace {
 
+constexpr double kMeasuringSeconds = 5;
+
 // Options that only `plan` has.
 struct PlanOptions {
   bool json = false;
-  std::optional<std::string> assumed_rate;
+  bool measure = false;
+  int ranks = 1;
+  std::optional<std::string> assumed;
 };
 
-std::string add_rest(const std::string& plan, const std::string& sizes, const SlurmBlock& block) {
+std::string add_rest(const std::string& plan,
+                     const std::string& sizes,
+                     const Estimate& estimate,
+                     const SlurmBlock& block) {
   auto json = nlohmann::ordered_json::parse(plan);
   json["sizes"] = nlohmann::ordered_json::parse(sizes);
+  json["estimate"] = nlohmann::ordered_json::parse(estimate_to_json(estimate));
   json["slurm"] = {{"nodes", block.nodes},
                    {"ntasks_per_node", block.tasks_per_node},
                    {"cpus_per_task", block.cpus_per_task},
@@ -41,11 +59,43 @@ std::string add_rest(const std::string& plan, const std::string& sizes, const Sl
   return json.dump(1) + "\n";
 }
 
+// The same job on the ranks and threads that are asked for, on this machine.
+Estimate measure(const JobCommandOptions& options,
+                 const JobOptions& job,
+                 const Checkpoint& checkpoint,
+                 Plan& plan,
+                 const Statistics& statistics,
+                 FeedbackFactors* feedback,
+                 const JobSize& size) {
+  for (const SourceShard& shard : checkpoint.shards()) {
+    if (File::open_to_read(checkpoint.folder() / shard.file_name).has_hole()) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("--measure: {} has a hole where data should be: headers alone can't "
+                              "be measured; give speeds with --assume",
+                              (checkpoint.folder() / shard.file_name).string()));
+    }
+  }
+  catch_interrupts();
+  const MpiEnvironment mpi;
+  const Context context = make_context(options.backend);
+  const Pilot pilot = run_pilot(context,
+                                checkpoint,
+                                plan,
+                                statistics,
+                                feedback,
+                                {std::min(size.ranks * size.threads, usable_cores()),
+                                 size.buffer_bytes,
+                                 kMeasuringSeconds,
+                                 std::filesystem::absolute(job.out).parent_path()});
+  return estimate_job(plan, pilot, size);
+}
+
 int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
+  const auto begun = std::chrono::steady_clock::now();
   const JobOptions job = make_job_options(options);
-  const std::uint64_t rate = own.assumed_rate ? parse_size(*own.assumed_rate) : 0;
-  if (own.assumed_rate && rate == 0) {
-    throw Error(ErrorCode::kUsage, "--assume-rate 0 would take forever; give bytes a second");
+  AssumedSpeeds speeds;
+  if (own.assumed) {
+    speeds = parse_speeds(*own.assumed, speeds);
   }
   const Checkpoint checkpoint = Checkpoint::open(job.source);
   Statistics statistics;
@@ -54,15 +104,35 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
         *job.statistics,
         partition_rule(choose_architecture(job.recipe.architecture, checkpoint.config_text())));
   }
-  const Plan plan = make_job_plan(checkpoint, statistics, job);
+  Plan plan = make_job_plan(checkpoint, statistics, job);
   const std::unique_ptr<FeedbackFactors> feedback = make_feedback(job, plan, statistics);
-  check_resources(job, checkpoint, plan, feedback.get(), options.num_threads);
-  const SlurmBlock block = suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate);
-  std::cout << (own.json ? add_rest(plan_to_json(plan), plan_sizes_to_json(plan, checkpoint), block)
-                         : describe_plan(plan, checkpoint) +
-                               (feedback ? feedback->describe() + "\n" : "") +
-                               describe_plan_sizes(plan, checkpoint) + describe_slurm_block(block))
-            << std::flush;
+  JobSize size;
+  size.buffer_bytes = check_resources(job, checkpoint, plan, feedback.get(), options.num_threads);
+  size.ranks = own.ranks;
+  size.threads =
+      options.num_threads > 0 ? options.num_threads : std::max(1, usable_cores() / own.ranks);
+  size.factor_bytes = feedback ? feedback->needed_bytes(size.threads) : 0;
+  size.process_bytes = peak_memory_bytes();
+  size.plan_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  if (speeds.rate == 0) {
+    speeds.rate = static_cast<double>(plan.search_tasks.empty() ? kAssumedRateWithoutSearch
+                                                                : kAssumedRateWithSearch);
+  }
+  const Estimate estimate =
+      own.measure ? measure(options, job, checkpoint, plan, statistics, feedback.get(), size)
+                  : estimate_job(plan, speeds, size);
+  const auto rate = static_cast<std::uint64_t>(
+      std::max(1.0, static_cast<double>(plan.source_bytes) / estimate.core_seconds));
+  const SlurmBlock block =
+      suggest_slurm_block(plan, job.memory_bytes, options.num_threads, rate, estimate.is_measured);
+  std::cout << (own.json
+                    ? add_rest(
+                          plan_to_json(plan), plan_sizes_to_json(plan, checkpoint), estimate, block)
+                    : describe_plan(plan, checkpoint) +
+                          (feedback ? feedback->describe() + "\n" : "") +
+                          describe_plan_sizes(plan, checkpoint) + describe_estimate(estimate) +
+                          describe_slurm_block(block));
   return 0;
 }
 
@@ -75,12 +145,22 @@ void add_plan_command(CLI::App& app, std::function<int()>& action) {
   const std::shared_ptr<JobCommandOptions> options = add_job_options(*command);
   auto own = std::make_shared<PlanOptions>();
   command->add_flag("--json", own->json, "print the plan as JSON");
+  CLI::Option* measure = command->add_flag(
+      "--measure",
+      own->measure,
+      "estimate the time by doing a few of the job's tasks here, for about 5 seconds, and writing "
+      "a file beside OUT meanwhile");
   command
-      ->add_option("--assume-rate",
-                   own->assumed_rate,
-                   "source a second that one core gets done, for the suggested Slurm job (default "
-                   "50M, without a search 200M)")
-      ->type_name("SIZE");
+      ->add_option("--assume",
+                   own->assumed,
+                   "estimate it from bytes a second, as read=2G,write=1G,rate=50M: what the file "
+                   "system reads and writes (default: no limit), and source that one core gets "
+                   "done (default 50M, without a search 200M)")
+      ->type_name("SPEEDS")
+      ->excludes(measure);
+  command->add_option("--ranks", own->ranks, "ranks to estimate for (default 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20));
   command->callback(
       [options, own, &action] { action = [options, own] { return run_plan(*options, *own); }; });
 }

@@ -34,11 +34,14 @@ int run_quantize(const JobCommandOptions& options) {
       job = make_job_options(options);
     });
     if (job.heartbeat.count() > 0) {
-      team.heartbeat = {log, job.heartbeat, WorkFolder::journal_folder(job.out)};
+      team.heartbeat = {log,
+                        job.heartbeat,
+                        WorkFolder::journal_folder(job.out),
+                        progress_kind(options) != ProgressKind::kNone};
     }
     const std::string report = run_job(team, context, log, job);
     if (team.is_leader()) {
-      std::cout << report << std::flush;
+      std::cout << report;
     }
     return 0;
   } catch (const std::exception& exception) {

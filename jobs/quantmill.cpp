@@ -13,6 +13,7 @@
 #include "base/version.h"
 #include "device/context.h"
 #include "jobs/arch.h"
+#include "jobs/command_io.h"
 #include "jobs/diff.h"
 #include "jobs/documentation.h"
 #include "jobs/inspect.h"
@@ -86,11 +87,17 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() ==
         static_cast<int>(CLI::ExitCodes::Success)) {  // --help, --version
-      return speaks_for_the_job() ? app.exit(failure) : 0;
+      if (speaks_for_the_job()) {
+        (void)app.exit(failure);
+        quantmill::finish_output();
+      }
+      return 0;
     }
     return fail({quantmill::ErrorCode::kUsage, fmt::format("{}; see --help", failure.what())});
   }
-  return action();
+  const int status = action();
+  quantmill::finish_output();
+  return status;
 }
 
 }  // namespace

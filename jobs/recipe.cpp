@@ -21,7 +21,6 @@ int list_presets() {
   for (const Preset& preset : presets()) {
     std::cout << fmt::format("{:<16} {}\n", preset.name, preset.purpose);
   }
-  std::cout << std::flush;
   return 0;
 }
 
@@ -57,7 +56,7 @@ std::string origin_of(const CLI::App& command,
 int show_recipe(const CLI::App& command, const RecipeOptions& options, bool as_json) {
   const Json effective = Json::parse(to_json(make_recipe(options)));
   if (as_json) {
-    std::cout << effective.dump(1) << '\n' << std::flush;
+    std::cout << effective.dump(1) << '\n';
     return 0;
   }
   const Json file =
@@ -69,7 +68,6 @@ int show_recipe(const CLI::App& command, const RecipeOptions& options, bool as_j
                              value.dump(),
                              origin_of(command, options, file, plain, effective, key));
   }
-  std::cout << std::flush;
   return 0;
 }
 
@@ -77,7 +75,7 @@ int check_recipe_file(const std::string& recipe) {
   RecipeOptions options;
   options.recipe_file = recipe;
   static_cast<void>(make_recipe(options));
-  std::cout << fmt::format("{}: in order\n", recipe) << std::flush;
+  std::cout << fmt::format("{}: in order\n", recipe);
   return 0;
 }
 

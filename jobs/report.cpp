@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "jobs/command_io.h"
 #include "report/print.h"
 #include "report/report.h"
 
@@ -67,7 +66,6 @@ int run_report(const ReportCommandOptions& options) {
     write_text_file(page, print_page(report, other));
     std::cout << fmt::format("page: {}\n", page.string());
   }
-  finish_output();
   return 0;
 }
 

@@ -17,7 +17,6 @@
 
 #include "base/error.h"
 #include "checkpoint/reader.h"
-#include "jobs/command_io.h"
 #include "plan/architecture.h"
 #include "plan/imatrix_statistics.h"
 #include "stats/gram.h"
@@ -53,7 +52,6 @@ void refuse_existing(const std::string& output) {
 
 void report_written(const Statistics& statistics, const std::string& output) {
   std::cout << fmt::format("{}: {} inputs\n", output, statistics.size());
-  finish_output();
 }
 
 constexpr std::size_t kNamesShown = 8;
@@ -246,7 +244,6 @@ std::string print_json(const Statistics& statistics) {
 int run_show(const StatsOptions& options) {
   const Statistics statistics = read_statistics(options.inputs.front());
   std::cout << (options.as_json ? print_json(statistics) : print_table(statistics));
-  finish_output();
   return 0;
 }
 

@@ -1,9 +1,14 @@
 #include "jobs/verify.h"
 
+#include <cstdio>
 #include <iostream>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "device/context.h"
+#include "pipeline/team.h"
 #include "pipeline/verify.h"
 
 namespace quantmill {
@@ -15,23 +20,53 @@ struct VerifyCommandOptions {
   std::optional<std::string> statistics;
   std::string backend = "auto";
   bool function = false;
-  int num_threads = 2;
+  int num_threads = 0;
 };
 
-int run_verify(const VerifyCommandOptions& options) {
-  VerifyOptions verify{options.out, {}, options.statistics, options.function, options.num_threads};
-  if (options.source) {
-    verify.source = *options.source;
-  }
-  const VerifyReport report = verify_checkpoint(make_context(options.backend), verify);
+// Exit status by the first check that found something; see the README.
+int status_of(const VerifyReport& report) {
+  constexpr int kFirst = 10;
+  return report.first ? kFirst + static_cast<int>(*report.first) : 0;
+}
+
+void print(const VerifyReport& report) {
   for (const std::string& line : report.passed) {
     std::cout << "ok    " << line << '\n';
   }
   for (const std::string& line : report.findings) {
     std::cout << "WRONG " << line << '\n';
   }
-  std::cout << std::flush;
-  return report.findings.empty() ? 0 : static_cast<int>(ErrorCode::kInput);
+}
+
+int run_verify(const VerifyCommandOptions& options) {
+  catch_interrupts();
+  const MpiEnvironment mpi;
+  const Team team = make_team(options.num_threads, 0);
+  VerifyOptions verify{options.out, {}, options.statistics, options.function};
+  if (options.source) {
+    verify.source = *options.source;
+  }
+  try {
+    Context context;
+    team.world.collectively([&] { context = make_context(options.backend); });
+    const VerifyReport report = verify_checkpoint(team, context, verify);
+    if (team.is_leader()) {
+      print(report);
+    }
+    return status_of(report);
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
+    if (!error.is_agreed()) {  // the ranks are out of step: waiting for each other would never end
+      std::fputs(
+          fmt::format("quantmill: rank {}: {}\n", team.world.rank(), error.message()).c_str(),
+          stderr);
+      team.world.abort(static_cast<int>(error.code()));
+    }
+    if (team.is_leader()) {
+      std::fputs(fmt::format("quantmill: {}\n", error.message()).c_str(), stderr);
+    }
+    return static_cast<int>(error.code());
+  }
 }
 
 }  // namespace
@@ -39,7 +74,8 @@ int run_verify(const VerifyCommandOptions& options) {
 void add_verify_command(CLI::App& app, std::function<int()>& action) {
   CLI::App* command = app.add_subcommand("verify",
                                          "Check a checkpoint that quantize made: files, structure, "
-                                         "every byte against the source, the folds");
+                                         "every byte against the source, the folds; under mpirun "
+                                         "or srun on any number of ranks");
   auto options = std::make_shared<VerifyCommandOptions>();
   command->add_option("OUT", options->out, "folder of the checkpoint to check")->required();
   command
@@ -55,7 +91,10 @@ void add_verify_command(CLI::App& app, std::function<int()>& action) {
                     options->function,
                     "prove that folding left the function as it was: random inputs through every "
                     "producer and reader");
-  command->add_option("--threads", options->num_threads, "threads (default 2)")
+  command
+      ->add_option("--threads",
+                   options->num_threads,
+                   "threads of each rank (default: the node's cores shared out)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   command->add_option("--backend", options->backend, "auto (default), cpu or reference")

@@ -190,6 +190,11 @@ std::int64_t File::changed_ns() const {
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
+bool File::has_hole() const {
+  const off_t hole = ::lseek(descriptor_.get(), 0, SEEK_HOLE);
+  return hole >= 0 && static_cast<std::uint64_t>(hole) < size_bytes();
+}
+
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   const WorkTimer timer(Work::kRead, out.size());
   std::size_t done = 0;

@@ -37,6 +37,10 @@ class File {
   // whatever its name means by now.
   [[nodiscard]] std::int64_t changed_ns() const;
 
+  // Whether parts of it were never written (lseek, SEEK_HOLE); false where the system does not
+  // tell.
+  [[nodiscard]] bool has_hole() const;
+
   // Fills `out` from `offset`; kIo naming the path and offset if the file ends before.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
   // Writes all of `data` at `offset`; the error says how much was to be written and where,

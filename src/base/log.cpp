@@ -1,10 +1,13 @@
 #include "base/log.h"
 
 #include <cstdio>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
@@ -69,6 +72,24 @@ class JsonLinesSink : public spdlog::sinks::sink {
   spdlog::sinks::basic_file_sink_mt file_;
 };
 
+// Lines above a live one.
+class LiveSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit LiveSink(std::shared_ptr<LiveLine> live) : live_(std::move(live)) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    live_->print({line.data(), line.size()});
+  }
+
+  void flush_() override {}
+
+ private:
+  std::shared_ptr<LiveLine> live_;
+};
+
 }  // namespace
 
 Log::Log() : logger_(std::make_shared<spdlog::logger>("silent")) {}
@@ -76,7 +97,13 @@ Log::Log() : logger_(std::make_shared<spdlog::logger>("silent")) {}
 Log Log::open(const LogOptions& options) {
   Log log;
   std::vector<spdlog::sink_ptr> sinks;
-  auto terminal = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  spdlog::sink_ptr terminal;
+  if (options.live) {
+    log.live_ = std::make_shared<LiveLine>();
+    terminal = std::make_shared<LiveSink>(log.live_);
+  } else {
+    terminal = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  }
   terminal->set_pattern("%H:%M:%S %v");
   terminal->set_level(to_spdlog(options.level));
   sinks.push_back(std::move(terminal));
@@ -114,11 +141,26 @@ void Log::info(const std::string& message) const {
   logger_->info("{}", message);
 }
 
+void Log::progress(const std::string& message) const {
+  if (!live_) {
+    info(message);
+  } else if (file_logger_) {
+    file_logger_->info("{}", message);
+  }
+}
+
+void Log::show(const std::string& text) const {
+  if (live_) {
+    live_->show(text);
+  }
+}
+
 void Log::warn(const std::string& message) const {
   logger_->warn("warning: {}", message);
 }
 
 void Log::failure(const std::string& message) const {
+  show("");
   std::fputs(fmt::format("quantmill: {}\n", message).c_str(), stderr);
   if (file_logger_) {
     file_logger_->error("{}", message);

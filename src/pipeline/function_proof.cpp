@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include <fmt/format.h>
@@ -160,6 +161,16 @@ class EdgeProver {
   const ResolvedArchitecture& truth_;
 };
 
+std::vector<Edge> edges_of(const ResolvedArchitecture& truth) {
+  std::vector<Edge> edges;
+  for (std::size_t activation = 0; activation < truth.activations.size(); ++activation) {
+    for (const std::size_t reader : truth.activations[activation].readers) {
+      edges.push_back({activation, reader});
+    }
+  }
+  return edges;
+}
+
 }  // namespace
 
 std::vector<EdgeProof> prove_function(const Context& context,
@@ -169,17 +180,49 @@ std::vector<EdgeProof> prove_function(const Context& context,
                                       const std::vector<ActivationFold>& folds,
                                       const ResolvedArchitecture& truth,
                                       int num_threads) {
-  std::vector<Edge> edges;
-  for (std::size_t activation = 0; activation < truth.activations.size(); ++activation) {
-    for (const std::size_t reader : truth.activations[activation].readers) {
-      edges.push_back({activation, reader});
-    }
-  }
+  const std::vector<Edge> edges = edges_of(truth);
   const EdgeProver prover(context, source, plan, scales, folds, truth);
   std::vector<EdgeProof> proofs(edges.size());
   run_indexed(num_threads, edges.size(), [&](std::size_t index, int) {
     proofs[index] = prover.prove(edges[index]);
   });
+  return proofs;
+}
+
+std::vector<EdgeProof> prove_function(const Team& team,
+                                      const Context& context,
+                                      const Checkpoint& source,
+                                      const Plan& plan,
+                                      const ScaleTable& scales,
+                                      const std::vector<ActivationFold>& folds,
+                                      const ResolvedArchitecture& truth) {
+  const std::vector<Edge> edges = edges_of(truth);
+  std::optional<EdgeProver> prover;
+  team.world.collectively([&] { prover.emplace(context, source, plan, scales, folds, truth); });
+  std::vector<std::uint64_t> costs;
+  std::vector<EdgeProof> proofs;
+  for (const Edge& edge : edges) {
+    costs.push_back(truth.tensors[edge.reader].num_elements());
+    proofs.push_back(
+        {truth.activations[edge.activation].name, truth.tensors[edge.reader].name, 0, 0});
+  }
+  std::vector<double> differences(2 * edges.size(), 0.0);
+  run_tasks(
+      team,
+      {"function",
+       own_tasks(team, costs, [](std::size_t) { return false; }),
+       [&](std::size_t edge) { return 2 * costs[edge]; }},
+      [&](std::size_t edge, int /*worker*/) {
+        const EdgeProof proof = prover->prove(edges[edge]);
+        differences[2 * edge] = proof.exact;
+        differences[2 * edge + 1] = proof.stored;
+      },
+      [] {});
+  team.world.sum_disjoint(differences);
+  for (std::size_t edge = 0; edge < edges.size(); ++edge) {
+    proofs[edge].exact = differences[2 * edge];
+    proofs[edge].stored = differences[2 * edge + 1];
+  }
   return proofs;
 }
 

@@ -9,6 +9,7 @@
 #include "checkpoint/reader.h"
 #include "device/context.h"
 #include "pipeline/fold_table.h"
+#include "pipeline/team.h"
 #include "plan/plan.h"
 #include "stats/scales.h"
 
@@ -40,6 +41,16 @@ std::vector<EdgeProof> prove_function(const Context& context,
                                       const std::vector<ActivationFold>& folds,
                                       const ResolvedArchitecture& truth,
                                       int num_threads);
+
+// The same, shared among the ranks and threads of a team; every rank gets all of them. Collective
+// over team.world.
+std::vector<EdgeProof> prove_function(const Team& team,
+                                      const Context& context,
+                                      const Checkpoint& source,
+                                      const Plan& plan,
+                                      const ScaleTable& scales,
+                                      const std::vector<ActivationFold>& folds,
+                                      const ResolvedArchitecture& truth);
 
 // The edge with the largest `exact`. kInternal if there is none.
 const EdgeProof& worst_edge(const std::vector<EdgeProof>& edges);

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/terminal.h"
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -21,12 +23,22 @@ using std::chrono::nanoseconds;
 
 // What each rank leaves in its node's memory. Times are of the steady clock, which the processes of
 // a machine share.
-enum SignWord : std::size_t { kHasWork, kFinishedAt, kSignAt, kNumTasks, kNumBytes, kNumSigns };
+enum SignWord : std::size_t {
+  kHasWork,
+  kFinishedAt,
+  kSignAt,
+  kNumTasks,
+  kNumBytes,
+  kNumTensors,  // in millionths
+  kNumSigns
+};
 
 // A node's file: token, sequence, the signs of its ranks with ages in place of times, XXH3-64 of
 // all that.
 constexpr std::size_t kFileHead = 2;
 constexpr std::size_t kSignsPerInterval = 4;
+constexpr double kMillionths = 1e6;
+constexpr nanoseconds kLiveInterval = std::chrono::milliseconds(200);
 
 // What the ranks tell each other when a watch begins.
 struct Introduction {
@@ -34,6 +46,7 @@ struct Introduction {
   std::uint64_t node = 0;
   std::uint64_t num_tasks = 0;  // of the node, from its first rank
   std::uint64_t num_bytes = 0;
+  std::uint64_t num_tensors = 0;
   std::array<char, 64> host{};
 };
 
@@ -59,6 +72,10 @@ std::string describe_return(const std::string& name, nanoseconds idle) {
   return fmt::format("{} goes on, after {:.1f} s or more", name, to_seconds(idle));
 }
 
+std::uint64_t to_millionths(double share) {
+  return static_cast<std::uint64_t>(std::llround(share * kMillionths));
+}
+
 std::vector<Introduction> introduce(const Team& team, const TaskList& list) {
   Introduction mine;
   mine.token = now() ^ (static_cast<std::uint64_t>(::getpid()) << 48);
@@ -67,6 +84,7 @@ std::vector<Introduction> introduce(const Team& team, const TaskList& list) {
     mine.num_tasks = list.tasks.size();
     for (const std::size_t task : list.tasks) {
       mine.num_bytes += list.bytes(task);
+      mine.num_tensors += list.tensors ? to_millionths(list.tensors(task)) : 0;
     }
   }
   ::gethostname(mine.host.data(), mine.host.size() - 1);
@@ -126,6 +144,7 @@ Heartbeat::Heartbeat(const Team& team, const TaskList& list)
       settings_(*team.heartbeat),
       phase_(list.phase),
       words_(team.node, static_cast<std::size_t>(team.node.size()) * kNumSigns),
+      begun_(Clock::now()),
       nodes_(team.node_ranks.size()),
       next_progress_(Clock::now() + settings_.interval) {
   const auto mine = static_cast<std::size_t>(team.node.rank()) * kNumSigns;
@@ -136,6 +155,7 @@ Heartbeat::Heartbeat(const Team& team, const TaskList& list)
   for (const Introduction& rank : introduce(team, list)) {
     num_tasks_ += rank.num_tasks;
     num_bytes_ += rank.num_bytes;
+    num_tensors_ += rank.num_tensors;
     token_ = members_.empty() ? rank.token : token_;
     NodeFile& node = nodes_[rank.node];
     node.seen_at = now();
@@ -143,6 +163,7 @@ Heartbeat::Heartbeat(const Team& team, const TaskList& list)
     node.words.resize(node.words.size() + kNumSigns);
     names.push_back(fmt::format("rank {} on {}", names.size(), rank.host.data()));
   }
+  names_ = names;
   const int rank = team.world.rank();
   if (rank == 1) {
     // Rank 0's log is out of reach while that rank is stopped.
@@ -155,12 +176,19 @@ Heartbeat::Heartbeat(const Team& team, const TaskList& list)
   thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
-Heartbeat::~Heartbeat() = default;
+Heartbeat::~Heartbeat() {
+  thread_.request_stop();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  settings_.log.show("");
+}
 
-void Heartbeat::finished_task(std::uint64_t bytes) noexcept {
+void Heartbeat::finished_task(std::uint64_t bytes, double tensors) noexcept {
   const auto mine = static_cast<std::size_t>(team_.node.rank()) * kNumSigns;
   words_.at(mine + kNumTasks).fetch_add(1);
   words_.at(mine + kNumBytes).fetch_add(bytes);
+  words_.at(mine + kNumTensors).fetch_add(to_millionths(tensors));
   words_.at(mine + kFinishedAt).store(now());
 }
 
@@ -171,6 +199,7 @@ void Heartbeat::finished_all() noexcept {
 void Heartbeat::end() {
   thread_.request_stop();
   thread_.join();
+  settings_.log.show("");
   if (rank_watch_) {
     warn(rank_watch_->finish());
   }
@@ -179,9 +208,21 @@ void Heartbeat::end() {
 void Heartbeat::watch(const std::stop_token& stop) {
   const auto mine = static_cast<std::size_t>(team_.node.rank()) * kNumSigns;
   const bool has_other_nodes = nodes_.size() > 1;
+  const bool is_live = settings_.log.is_live() && settings_.tells_progress;
+  const nanoseconds sign_interval = settings_.interval / kSignsPerInterval;
+  Clock::time_point next_sign = Clock::now() + sign_interval;
   std::unique_lock lock(mutex_);
   while (!stopping_.wait_for(
-      lock, stop, settings_.interval / kSignsPerInterval, [&] { return stop.stop_requested(); })) {
+      lock, stop, is_live ? std::min(sign_interval, kLiveInterval) : sign_interval, [&] {
+        return stop.stop_requested();
+      })) {
+    if (is_live) {
+      settings_.log.show(progress_line(progress(), terminal_columns() - 1));
+      if (Clock::now() < next_sign) {
+        continue;
+      }
+      next_sign += sign_interval;
+    }
     words_.at(mine + kSignAt).store(now());
     try {
       if (has_other_nodes && team_.node.rank() == 0) {
@@ -194,7 +235,9 @@ void Heartbeat::watch(const std::stop_token& stop) {
         tell_of_ranks();
       }
       if (team_.is_leader() && Clock::now() >= next_progress_) {
-        tell_progress();
+        if (settings_.tells_progress) {
+          tell_progress();
+        }
         next_progress_ += settings_.interval;
       }
     } catch (const std::exception&) {  // a full disk or full memory stops the job where it matters
@@ -279,19 +322,39 @@ void Heartbeat::warn(std::span<const std::string> lines) const {
   }
 }
 
-void Heartbeat::tell_progress() {
-  std::uint64_t tasks = 0;
-  std::uint64_t bytes = 0;
-  for (const Member& member : members_) {
-    tasks += word_of(member, kNumTasks);
-    bytes += word_of(member, kNumBytes);
+Progress Heartbeat::progress() const {
+  Progress progress;
+  progress.phase = phase_;
+  progress.seconds = to_seconds(Clock::now() - begun_);
+  progress.tasks.all = num_tasks_;
+  progress.bytes.all = num_bytes_;
+  std::uint64_t least = 0;
+  std::uint64_t tensors = 0;
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    const std::uint64_t bytes = word_of(members_[rank], kNumBytes);
+    progress.tasks.done += word_of(members_[rank], kNumTasks);
+    progress.bytes.done += bytes;
+    tensors += word_of(members_[rank], kNumTensors);
+    if (members_.size() > 1 && (rank == 0 || bytes < least)) {
+      least = bytes;
+      progress.slowest = names_[rank];
+    }
   }
-  settings_.log.info(fmt::format("{}: {:.2f} of {:.2f} GB, {} of {} tasks",
-                                 phase_,
-                                 static_cast<double>(bytes) / 1e9,
-                                 static_cast<double>(num_bytes_) / 1e9,
-                                 tasks,
-                                 num_tasks_));
+  progress.slowest_rate = static_cast<double>(least) / std::max(progress.seconds, 1e-9);
+  progress.tensors = {
+      static_cast<std::uint64_t>(static_cast<double>(tensors) / kMillionths),
+      static_cast<std::uint64_t>(std::llround(static_cast<double>(num_tensors_) / kMillionths))};
+  return progress;
+}
+
+void Heartbeat::tell_progress() {
+  const Progress so_far = progress();
+  settings_.log.progress(fmt::format("{}: {:.2f} of {:.2f} GB, {} of {} tasks",
+                                     phase_,
+                                     static_cast<double>(so_far.bytes.done) / 1e9,
+                                     static_cast<double>(so_far.bytes.all) / 1e9,
+                                     so_far.tasks.done,
+                                     so_far.tasks.all));
 }
 
 std::filesystem::path Heartbeat::file_of(std::size_t node) const {

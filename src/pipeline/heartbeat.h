@@ -1,7 +1,8 @@
 #pragma once
 
 // Whether the ranks of a job get on: while they work on the tasks of a phase, the log gets a line
-// of progress at every interval and names ranks that finish nothing, or do not run at all.
+// of progress at every interval, or a live line (Log::show) all the time, and names ranks that
+// finish nothing, or do not run at all.
 //
 // A rank that is stopped can't answer, so nobody asks: each leaves signs in memory that its node
 // shares, and the first rank of each node passes on those of its node in a small file,
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "comm/mpi.h"
+#include "pipeline/progress.h"
 #include "pipeline/team.h"
 
 namespace quantmill {
@@ -62,8 +64,8 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // This rank finished a task. Thread-safe, not collective.
-  void finished_task(std::uint64_t bytes) noexcept;
+  // This rank finished a task, which was that part of a tensor. Thread-safe, not collective.
+  void finished_task(std::uint64_t bytes, double tensors) noexcept;
   // This rank has nothing left to do. Not collective.
   void finished_all() noexcept;
   // Ends the watch, when all ranks are known to have finished. Not collective.
@@ -86,6 +88,7 @@ class Heartbeat {
   void pass_on();
   void read_other_nodes();
   void tell_of_ranks();
+  [[nodiscard]] Progress progress() const;
   void tell_progress();
   [[nodiscard]] RankSigns signs_of(const Member& member) const;
   [[nodiscard]] std::uint64_t word_of(const Member& member, std::size_t word) const;
@@ -98,6 +101,9 @@ class Heartbeat {
   std::uint64_t token_ = 0;  // tells this watch's files from those of others
   std::uint64_t num_tasks_ = 0;
   std::uint64_t num_bytes_ = 0;
+  std::uint64_t num_tensors_ = 0;  // in millionths
+  std::chrono::steady_clock::time_point begun_;
+  std::vector<std::string> names_;  // of the ranks
   std::vector<Member> members_;
   std::vector<NodeFile> nodes_;
   std::optional<RankWatch> rank_watch_;

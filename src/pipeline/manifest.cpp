@@ -85,9 +85,13 @@ std::string print_manifest(const Checkpoint& source,
   }
   manifest["tensors"] = Json::array();
   for (const TensorError& tensor : tensors) {
-    manifest["tensors"].push_back({{"name", tensor.name},
-                                   {"stored_as", tensor.stored_as},
-                                   {"relative_error", tensor.relative_error}});
+    manifest["tensors"].push_back(
+        {{"name", tensor.name},
+         {"stored_as", tensor.stored_as},
+         {"relative_error", tensor.relative_error},
+         {"activation_weighted_error",
+          tensor.activation_weighted_error ? Json(*tensor.activation_weighted_error)
+                                           : Json(nullptr)}});
   }
   manifest["kept"] = Json::array();
   for (const KeptTensor& tensor : kept_tensors(plan)) {
@@ -127,8 +131,13 @@ Manifest read_manifest(const std::filesystem::path& folder) {
       manifest.files.push_back({entry.at("name"), entry.at("size_bytes"), entry.at("xxh128")});
     }
     for (const Json& entry : json.at("tensors")) {
-      manifest.tensors.push_back(
-          {entry.at("name"), entry.at("stored_as"), entry.at("relative_error")});
+      TensorError tensor{entry.at("name"), entry.at("stored_as"), entry.at("relative_error"), {}};
+      // Manifests of older programs lack it.
+      if (const auto weighted = entry.find("activation_weighted_error");
+          weighted != entry.end() && !weighted->is_null()) {
+        tensor.activation_weighted_error = weighted->get<double>();
+      }
+      manifest.tensors.push_back(std::move(tensor));
     }
     return manifest;
   } catch (const Json::exception& failure) {

@@ -5,14 +5,16 @@
 // (as a recipe file), inputs (what the output depends on: see fingerprint.h), files (list of {name,
 // size_bytes, xxh128}: everything in the folder but the manifest), fold_groups (list of {name,
 // channels, alpha and beta or null, alphas, betas, errors, s_min, s_max, not_scaled, tokens or
-// null}), tensors (list of {name, stored_as, relative_error}: every quantized tensor), kept (list
-// of {name, stored_as, size_bytes, why}: every other one), bytes_before, bytes_after, bytes_by_type
+// null}), tensors (list of {name, stored_as, relative_error, activation_weighted_error or null}:
+// every quantized tensor), kept (list of {name, stored_as, size_bytes, why}: every other one),
+// bytes_before, bytes_after, bytes_by_type
 // ({before, after}: {type: bytes}), parameters ({all, quantized}: numbers of weights).
 // It says nothing of time, place, ranks or threads: the same job gives the same manifest. What
 // differs from run to run is in quantmill_run.json (run_record.h).
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,9 @@ struct TensorError {
   std::string name;
   std::string stored_as;      // scheme
   double relative_error = 0;  // ||quantized - folded|| / ||folded||
+  // The same with columns weighted by what they are multiplied by (add_weighted_errors); nothing
+  // without statistics of it.
+  std::optional<double> activation_weighted_error;
 };
 
 struct Manifest {

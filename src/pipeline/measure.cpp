@@ -109,22 +109,4 @@ std::vector<float> measure_weights(const Team& team,
   return shared_maxima(plan, maxima);
 }
 
-std::vector<float> measure_weights(const Context& context,
-                                   const Checkpoint& checkpoint,
-                                   const Plan& plan,
-                                   const std::vector<ActivationFold>& folds,
-                                   std::uint64_t buffer_bytes,
-                                   int num_threads) {
-  const std::vector<std::size_t> measured = measured_tasks(plan);
-  std::vector<double> maxima(plan.write_tasks.size(), 0.0);
-  const ColumnImportance importance(plan.architecture, {});  // nothing is encoded
-  std::vector<RowProducer> workers =
-      make_workers(context, checkpoint, plan, folds, importance, buffer_bytes, num_threads);
-  run_indexed(num_threads, measured.size(), [&](std::size_t index, int worker) {
-    const std::size_t task = measured[index];
-    maxima[task] = workers[static_cast<std::size_t>(worker)].measure(plan.write_tasks[task]);
-  });
-  return shared_maxima(plan, maxima);
-}
-
 }  // namespace quantmill

@@ -28,12 +28,4 @@ std::vector<float> measure_weights(const Team& team,
                                    std::uint64_t buffer_bytes,
                                    JobJournal& journal);
 
-// The same in one process, on so many threads.
-std::vector<float> measure_weights(const Context& context,
-                                   const Checkpoint& checkpoint,
-                                   const Plan& plan,
-                                   const std::vector<ActivationFold>& folds,
-                                   std::uint64_t buffer_bytes,
-                                   int num_threads);
-
 }  // namespace quantmill

@@ -10,6 +10,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
+#include "pipeline/weighted_errors.h"
 
 namespace quantmill {
 namespace {
@@ -96,7 +97,23 @@ std::uint64_t RowProducer::smallest_buffer_bytes(const Plan& plan) {
   return widest;
 }
 
-void RowProducer::produce(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
+std::uint64_t RowProducer::held_bytes(const Plan& plan, std::uint64_t buffer_bytes) {
+  std::uint64_t copied = 0;
+  std::uint64_t worked = 0;
+  for (const WriteTask& task : plan.write_tasks) {
+    const TensorWork& work = plan.tensors[task.tensor];
+    if (work.action == Action::kCopy || work.action == Action::kRearrange) {
+      copied = std::max(copied, std::min(task.end - task.begin, buffer_bytes));
+    } else if (work.action != Action::kKvScale) {
+      const std::uint64_t rows = task.end - task.begin;
+      const std::uint64_t row = row_buffer_bytes(plan, work);
+      worked = std::max(worked, std::min(rows * row, std::max(row, buffer_bytes)));
+    }
+  }
+  return copied + worked + 3 * sizeof(float) * kWorkElements;
+}
+
+void RowProducer::produce(const WriteTask& task, const Emit& emit, WorkErrors& errors) {
   switch (plan_.tensors[task.tensor].action) {
     case Action::kCopy:
       copy(task, emit);
@@ -168,7 +185,7 @@ void RowProducer::emit_part(const OutputPlace& place,
   }
 }
 
-void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors) {
+void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, WorkErrors& errors) {
   const TensorWork& work = plan_.tensors[task.tensor];
   choose_factors(work);
   error_feedback_ =
@@ -277,7 +294,7 @@ void RowProducer::copy_codes(const TensorWork& work, std::uint64_t begin, std::u
 void RowProducer::encode(const TensorWork& work,
                          std::uint64_t begin,
                          std::uint64_t end,
-                         ErrorSums& errors) {
+                         WorkErrors& errors) {
   const std::uint64_t rows = end - begin;
   load(work, begin, rows);
   encoded_parts_.resize(std::max(encoded_parts_.size(), work.parts.size()));
@@ -326,7 +343,7 @@ void RowProducer::encode(const TensorWork& work,
 void RowProducer::quantize(const TensorWork& work,
                            ConstFloatMatrix values,
                            std::span<const std::span<std::byte>> parts,
-                           ErrorSums& errors) {
+                           WorkErrors& errors) {
   const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
   SchemeCodec& codec = codecs_.at(work.scheme);
   if (!ranges_.weights.empty()) {
@@ -343,7 +360,10 @@ void RowProducer::quantize(const TensorWork& work,
   restored_.resize(values_.size());
   const FloatMatrix restored{restored_.data(), values.rows, values.cols};
   codec.decode(parts, restored);
-  add_errors(context_, restored, values, errors);
+  add_errors(context_, restored, values, errors.plain);
+  if (!folded_importance_.empty()) {
+    add_weighted_errors(restored, values, folded_importance_, errors.weighted);
+  }
 }
 
 void RowProducer::store(const TensorWork& work,

@@ -30,11 +30,18 @@ struct TensorRanges {
   std::vector<float> inputs;
 };
 
+// Of quantized values against the folded ones.
+struct WorkErrors {
+  ErrorSums plain;
+  ErrorSums weighted;  // by what the columns are multiplied by; 0 where that is not known
+};
+
 // One worker's buffers. Not thread-safe: one per thread.
 class RowProducer {
  public:
   // buffer_bytes bounds what is held at a time (at least one row is). For measure() no ranges are
-  // needed. `importance`: of the source's columns, for ScaleRule::kMse; may be empty. `feedback`:
+  // needed. `importance`: of the source's columns, for ScaleRule::kMse and weighted errors; may be
+  // empty. `feedback`:
   // of Rounding::kGptq, null otherwise; shared by workers.
   RowProducer(const Context& context,
               const Checkpoint& checkpoint,
@@ -50,7 +57,7 @@ class RowProducer {
   // of the quantized values against the folded ones. Errors, kInput: NaN or infinity in a weight
   // that is folded or quantized (tensor, row, column); a fold that leaves the range of the stored
   // type. kIo.
-  void produce(const WriteTask& task, const Emit& emit, ErrorSums& errors);
+  void produce(const WriteTask& task, const Emit& emit, WorkErrors& errors);
 
   // The largest magnitude among the folded values of a kQuantize task. Errors as produce.
   float measure(const WriteTask& task);
@@ -62,12 +69,15 @@ class RowProducer {
   // in longer pieces.
   static std::uint64_t largest_buffer_bytes(const Plan& plan);
 
+  // What a worker with such buffers comes to hold at most.
+  static std::uint64_t held_bytes(const Plan& plan, std::uint64_t buffer_bytes);
+
  private:
   void copy(const WriteTask& task, const Emit& emit);
   void write_kv_scale(const WriteTask& task, const Emit& emit);
   void rearrange(const WriteTask& task, const Emit& emit);
   void fold_norm_weight(const WriteTask& task, const Emit& emit);
-  void fold_rows(const WriteTask& task, const Emit& emit, ErrorSums& errors);
+  void fold_rows(const WriteTask& task, const Emit& emit, WorkErrors& errors);
   // Rows of a work that fit into the buffers.
   [[nodiscard]] std::uint64_t rows_held(const TensorWork& work) const;
   void emit_part(const OutputPlace& place,
@@ -77,12 +87,12 @@ class RowProducer {
   // Fills encoded_parts_ with loaded rows as they are stored, scales as floats if not MX's.
   void copy_codes(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
   // Fills encoded_parts_ with rows [begin, end).
-  void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t end, ErrorSums& errors);
+  void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t end, WorkErrors& errors);
   // Fills the parts with what rows of folded values are quantized to.
   void quantize(const TensorWork& work,
                 ConstFloatMatrix values,
                 std::span<const std::span<std::byte>> parts,
-                ErrorSums& errors);
+                WorkErrors& errors);
   void load(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
   void decode(const TensorWork& work, std::uint64_t begin, std::uint64_t first, FloatMatrix values);
   void store(const TensorWork& work,

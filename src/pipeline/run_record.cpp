@@ -30,18 +30,6 @@ struct RankReport {
   std::uint64_t peak_memory_bytes = 0;
 };
 
-// Of this program: getrusage's also counts the process that started it, before exec.
-std::uint64_t peak_memory_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string key; status >> key;) {
-    std::uint64_t kibibytes = 0;
-    if (key == "VmHWM:" && status >> kibibytes) {
-      return kibibytes * 1024;
-    }
-  }
-  return 0;
-}
-
 std::vector<RankReport> gather_reports(const Team& team) {
   const RankReport mine{
       work_times(), static_cast<std::uint64_t>(team.num_threads), peak_memory_bytes()};
@@ -52,11 +40,11 @@ std::vector<RankReport> gather_reports(const Team& team) {
   return reports;
 }
 
-// "search (61 %)": what the threads spent most of their time on; empty if nothing took any.
-std::string limit_of(const RunRecord& record) {
+// As most_of(), of named ones.
+std::string limit_of(const std::vector<std::pair<std::string, double>>& works) {
   double total = 0;
   const std::pair<std::string, double>* most = nullptr;
-  for (const auto& work : record.worker_seconds) {
+  for (const auto& work : works) {
     total += work.second;
     most = most == nullptr || work.second > most->second ? &work : most;
   }
@@ -83,6 +71,26 @@ std::string list_seconds(const std::vector<std::pair<std::string, double>>& pair
 }
 
 }  // namespace
+
+std::uint64_t peak_memory_bytes() {
+  // getrusage's also counts the process that started this one, before exec.
+  std::ifstream status("/proc/self/status");
+  for (std::string key; status >> key;) {
+    std::uint64_t kibibytes = 0;
+    if (key == "VmHWM:" && status >> kibibytes) {
+      return kibibytes * 1024;
+    }
+  }
+  return 0;
+}
+
+std::string most_of(const std::array<double, kNumWorks>& seconds) {
+  std::vector<std::pair<std::string, double>> works;
+  for (std::size_t work = 0; work < kNumWorks; ++work) {
+    works.emplace_back(kWorkNames[work], seconds[work]);
+  }
+  return limit_of(works);
+}
 
 double PhaseClock::finish(const std::string& phase) {
   const auto now = std::chrono::steady_clock::now();
@@ -160,15 +168,16 @@ std::string print_run_record(const RunRecord& record) {
   json["bytes_read"] = record.bytes_read;
   json["bytes_written"] = record.bytes_written;
   json["peak_memory_bytes"] = record.peak_memory_bytes;
-  json["limited_by"] = limit_of(record);
+  json["limited_by"] = limit_of(record.worker_seconds);
   return json.dump(1) + "\n";
 }
 
 std::string describe_run(const RunRecord& record) {
   const auto largest = std::ranges::max_element(record.peak_memory_bytes);
   std::string text = fmt::format("phases: {}\n", list_seconds(record.phases));
-  text += fmt::format(
-      "threads: {}; most on {}\n", list_seconds(record.worker_seconds), limit_of(record));
+  text += fmt::format("threads: {}; most on {}\n",
+                      list_seconds(record.worker_seconds),
+                      limit_of(record.worker_seconds));
   return text + fmt::format("read {}, wrote {}; peak memory {} (rank {})\n",
                             format_size(record.bytes_read),
                             format_size(record.bytes_written),

@@ -7,18 +7,27 @@
 // wait}: of all threads of all ranks together), bytes_read, bytes_written, peak_memory_bytes (of
 // each rank), limited_by. It may be removed.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/work_times.h"
 #include "device/context.h"
 #include "pipeline/team.h"
 
 namespace quantmill {
 
 inline constexpr const char* kRunRecordName = "quantmill_run.json";
+
+// The most memory that this process has held so far; 0 where the system does not tell.
+std::uint64_t peak_memory_bytes();
+
+// "search (61 % of the threads' time)": what most of these seconds, by Work, are spent on; empty if
+// nothing took any.
+std::string most_of(const std::array<double, kNumWorks>& seconds);
 
 // The phases of a job, one after the other, from when it is made.
 class PhaseClock {

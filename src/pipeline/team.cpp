@@ -16,16 +16,6 @@
 namespace quantmill {
 namespace {
 
-// Cores that the scheduler lets this process use: a batch system may have bound it to a few.
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) {
-    return 1;
-  }
-  return std::max(1, CPU_COUNT(&cores));
-}
-
 std::vector<std::byte> to_bytes(int value) {
   std::vector<std::byte> bytes(sizeof value);
   std::memcpy(bytes.data(), &value, sizeof value);
@@ -39,6 +29,15 @@ void throw_if_interrupted() {
 }
 
 }  // namespace
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) {
+    return 1;
+  }
+  return std::max(1, CPU_COUNT(&cores));
+}
 
 Team make_team(int num_threads, int ranks_per_node) {
   Communicator world = Communicator::world();
@@ -125,7 +124,8 @@ void run_tasks(const Team& team,
           run(list.tasks[next], worker);
         }
         if (heartbeat) {
-          heartbeat->finished_task(list.bytes(list.tasks[next]));
+          heartbeat->finished_task(list.bytes(list.tasks[next]),
+                                   list.tensors ? list.tensors(list.tasks[next]) : 0);
         }
       }
     } catch (...) {

@@ -22,6 +22,7 @@ struct HeartbeatSettings {
   Log log;                             // rank 0's
   std::chrono::milliseconds interval;  // more than 0
   std::filesystem::path folder;        // that all nodes see
+  bool tells_progress = true;          // or of ranks that do not get on alone
 };
 
 // Nodes are numbered by their lowest rank. Every call of the free functions below is collective
@@ -36,6 +37,9 @@ struct Team {
 
   [[nodiscard]] bool is_leader() const { return world.rank() == 0; }
 };
+
+// Cores that this process may use: a batch system may have bound it to a few.
+int usable_cores();
 
 // ranks_per_node: see Communicator::split_by_node. num_threads 0: the cores this process may use,
 // shared out among the node's ranks.
@@ -68,6 +72,8 @@ struct TaskList {
   std::vector<std::size_t> tasks;
   std::function<std::uint64_t(std::size_t task)> bytes;  // read and written, to tell progress
   Work work = Work::kSearch;  // what a task's time counts as, less what it reads, decodes, writes
+  // Which part of a tensor a task is, to tell how many tensors are finished; may be empty.
+  std::function<double(std::size_t task)> tensors = {};
 };
 
 // Runs run(task, worker) for every task of the list, once in the whole node; free workers of any

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -140,31 +141,50 @@ std::vector<ManifestFile> gather_files(const Team& team,
   return files;
 }
 
-// Two sums a task; one rank brings in what earlier runs found.
+// Of each task: errors and norms, plain and weighted.
+constexpr std::size_t kNumSums = 4;
+
+// One rank brings in what earlier runs found.
+// How much of its tensor a task is.
+double part_of_tensor(const Plan& plan, std::size_t task) {
+  const WriteTask& write = plan.write_tasks[task];
+  const TensorWork& work = plan.tensors[write.tensor];
+  const std::uint64_t all = work.action == Action::kCopy ? work.output_bytes() : work.rows;
+  return std::min(1.0,
+                  static_cast<double>(write.end - write.begin) /
+                      static_cast<double>(std::max<std::uint64_t>(1, all)));
+}
+
 std::vector<double> earlier_sums(const Team& team, const Plan& plan, const JobJournal& journal) {
-  std::vector<double> sums(2 * plan.write_tasks.size(), 0.0);
+  std::vector<double> sums(kNumSums * plan.write_tasks.size(), 0.0);
   for (std::size_t task = 0; team.is_leader() && task < plan.write_tasks.size(); ++task) {
     if (const auto earlier = journal.find(JournalPhase::kWrite, task)) {
-      check_invariant(earlier->size() == 2, "a journal of another job");
-      std::ranges::copy(*earlier, sums.begin() + static_cast<std::ptrdiff_t>(2 * task));
+      check_invariant(earlier->size() == kNumSums, "a journal of another job");
+      std::ranges::copy(*earlier, sums.begin() + static_cast<std::ptrdiff_t>(kNumSums * task));
     }
   }
   return sums;
 }
 
 std::vector<TensorError> tensor_errors(const Plan& plan, std::span<const double> sums) {
-  std::vector<ErrorSums> by_tensor(plan.tensors.size());
+  std::vector<WorkErrors> by_tensor(plan.tensors.size());
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
-    ErrorSums& tensor = by_tensor[plan.write_tasks[task].tensor];
-    tensor.squared_error += sums[2 * task];
-    tensor.squared_norm += sums[2 * task + 1];
+    WorkErrors& tensor = by_tensor[plan.write_tasks[task].tensor];
+    const std::span<const double> found = sums.subspan(kNumSums * task, kNumSums);
+    tensor.plain.squared_error += found[0];
+    tensor.plain.squared_norm += found[1];
+    tensor.weighted.squared_error += found[2];
+    tensor.weighted.squared_norm += found[3];
   }
   std::vector<TensorError> errors;
   for (std::size_t tensor = 0; tensor < plan.tensors.size(); ++tensor) {
     if (plan.tensors[tensor].is_quantized()) {
+      const WorkErrors& found = by_tensor[tensor];
       errors.push_back({plan.tensors[tensor].name,
                         std::string(plan.tensors[tensor].stored_name()),
-                        by_tensor[tensor].relative()});
+                        found.plain.relative(),
+                        found.weighted.squared_norm > 0 ? std::optional(found.weighted.relative())
+                                                        : std::nullopt});
     }
   }
   return errors;
@@ -214,13 +234,17 @@ WrittenShards write_shards(const Team& team,
       {"write",
        own_tasks(team, plan, node_of, feedback, journal),
        [&](std::size_t task) { return plan.write_tasks[task].cost; },
-       Work::kEncode},
+       Work::kEncode,
+       [&](std::size_t task) { return part_of_tensor(plan, task); }},
       [&](std::size_t task, int worker) {
-        ErrorSums errors;
+        WorkErrors errors;
         workers[static_cast<std::size_t>(worker)].produce(plan.write_tasks[task], write, errors);
-        sums[2 * task] = errors.squared_error;
-        sums[2 * task + 1] = errors.squared_norm;
-        journal.add(JournalPhase::kWrite, task, std::span(sums).subspan(2 * task, 2));
+        const std::span<double> found = std::span(sums).subspan(kNumSums * task, kNumSums);
+        found[0] = errors.plain.squared_error;
+        found[1] = errors.plain.squared_norm;
+        found[2] = errors.weighted.squared_error;
+        found[3] = errors.weighted.squared_norm;
+        journal.add(JournalPhase::kWrite, task, found);
       },
       [&] {
         journal.flush();

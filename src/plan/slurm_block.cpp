@@ -29,8 +29,10 @@ std::string format_limit(std::uint64_t minutes) {
 SlurmBlock suggest_slurm_block(const Plan& plan,
                                std::uint64_t memory_bytes,
                                int num_threads,
-                               std::uint64_t assumed_rate) {
+                               std::uint64_t assumed_rate,
+                               bool is_measured) {
   SlurmBlock block;
+  block.is_measured = is_measured;
   block.source_bytes = plan.source_bytes;
   block.assumed_rate = assumed_rate > 0            ? assumed_rate
                        : plan.search_tasks.empty() ? kAssumedRateWithoutSearch
@@ -76,13 +78,15 @@ std::string print_slurm_block(const SlurmBlock& block) {
 std::string describe_slurm_block(const SlurmBlock& block) {
   const std::uint64_t cores = block.nodes * block.tasks_per_node * block.cpus_per_task;
   return fmt::format(
-      "under Slurm: {} of source at an assumed {}/s a core take {} min on {} cores, if the file "
-      "system delivers (--assume-rate changes it);\nto paste over the #SBATCH lines of "
+      "under Slurm: {} of source at {} {}/s a core take {} min on {} cores, if the file "
+      "system delivers{};\nto paste over the #SBATCH lines of "
       "jobs/slurm/quantize.sbatch:\n{}",
       format_size(block.source_bytes),
+      block.is_measured ? "the measured" : "an assumed",
       format_size(block.assumed_rate),
       divide_up(block.estimated_seconds, 60),
       cores,
+      block.is_measured ? "" : " (--assume rate=SIZE changes it)",
       print_slurm_block(block));
 }
 

@@ -18,6 +18,7 @@ inline constexpr std::uint64_t kAssumedRateWithoutSearch = std::uint64_t{200} <<
 struct SlurmBlock {
   std::uint64_t source_bytes = 0;
   std::uint64_t assumed_rate = 0;  // bytes a second and core
+  bool is_measured = false;        // that rate, and so not assumed
   std::uint64_t nodes = 1;
   std::uint64_t tasks_per_node = 1;
   std::uint64_t cpus_per_task = 1;
@@ -28,11 +29,13 @@ struct SlurmBlock {
 
 // Enough cores to be done in half an hour, 16 to a node, on no more nodes than there are output
 // files to share out. memory_bytes: of each rank (--memory); num_threads: of each rank, 0 is 1;
-// assumed_rate: 0 takes one of the constants above. Pure.
+// assumed_rate: 0 takes one of the constants above; is_measured: where it is
+// from, for describe_slurm_block. Pure.
 SlurmBlock suggest_slurm_block(const Plan& plan,
                                std::uint64_t memory_bytes,
                                int num_threads,
-                               std::uint64_t assumed_rate);
+                               std::uint64_t assumed_rate,
+                               bool is_measured = false);
 
 // The lines "#SBATCH …" alone.
 std::string print_slurm_block(const SlurmBlock& block);

@@ -45,6 +45,7 @@ Json tensor_to_json(const TensorReport& tensor) {
                {"scheme", tensor.scheme},
                {"shape", tensor.shape},
                {"relative_error", tensor.relative_error},
+               {"activation_weighted_error", or_null(tensor.activation_weighted_error)},
                {"snr_db", or_null(tensor.signal_to_noise())}};
   if (tensor.codes) {
     const CodeCounts& codes = *tensor.codes;

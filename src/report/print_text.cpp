@@ -76,14 +76,18 @@ std::string describe_tensors(const Report& report) {
     return "";
   }
   std::string text =
-      "largest relative weight error                                 error   SNR dB\n";
+      "largest relative weight error                                 error   SNR dB  weighted by "
+      "inputs\n";
   const std::vector<std::size_t> order = report.worst_first();
   for (std::size_t i = 0; i < std::min(kNamed, order.size()); ++i) {
     const TensorReport& tensor = report.tensors[order[i]];
-    text += fmt::format("  {:<56} {:>8.4f} {:>8.2f}\n",
+    text += fmt::format("  {:<56} {:>8.4f} {:>8.2f} {:>9}\n",
                         tensor.name,
                         tensor.relative_error,
-                        tensor.signal_to_noise().value_or(INFINITY));
+                        tensor.signal_to_noise().value_or(INFINITY),
+                        tensor.activation_weighted_error
+                            ? fmt::format("{:.4f}", *tensor.activation_weighted_error)
+                            : "-");
   }
   return text;
 }

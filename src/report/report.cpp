@@ -185,6 +185,7 @@ void read_tensors(const Manifest& manifest, Report& report) {
     entry.kind = kind_of(tensor.name);
     entry.scheme = tensor.stored_as;
     entry.relative_error = tensor.relative_error;
+    entry.activation_weighted_error = tensor.activation_weighted_error;
     report.tensors.push_back(std::move(entry));
   }
 }

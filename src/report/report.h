@@ -21,8 +21,9 @@ struct TensorReport {
   std::optional<std::uint64_t> layer;  // the first number in its name
   std::string kind;                    // "down_proj", "experts.down_proj"
   std::string scheme;
-  std::vector<std::uint64_t> shape;  // empty for a slice of a tensor
-  double relative_error = 0;         // ||quantized - folded|| / ||folded||
+  std::vector<std::uint64_t> shape;                 // empty for a slice of a tensor
+  double relative_error = 0;                        // ||quantized - folded|| / ||folded||
+  std::optional<double> activation_weighted_error;  // TensorError's
   std::optional<CodeCounts> codes;
 
   // In dB; nothing if the error is 0.

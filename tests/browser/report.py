@@ -21,6 +21,7 @@ addEventListener("load", () => {
   const head = (index) => document.querySelectorAll("#tensor-table th button")[index];
   const answers = {sections: [...document.querySelectorAll("section")].map((section) => section.id)};
   answers.marks = Object.fromEntries([...document.querySelectorAll("section")].map((section) => [section.id, section.querySelectorAll("svg .mark").length]));
+  answers.charts = [...document.querySelectorAll("svg[aria-label]")].map((svg) => svg.getAttribute("aria-label"));
   answers.untitled = document.querySelectorAll("svg:not([aria-label])").length;
   answers.nan = [...document.querySelectorAll("svg *")].filter((node) => [...node.attributes].some((a) => /NaN|Infinity|undefined/.test(a.value))).length;
   answers.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
@@ -104,6 +105,7 @@ class Page(ReportTest):
                 self.check(answers, {"sizes": True, "errors": True, "scales": True, "codes": True, "experts": True, "timing": True})
                 self.assertEqual(answers["sections"], ["sizes", "errors", "scales", "codes", "experts", "outliers", "kept", "timing", "tensors", "provenance"])
                 self.assertEqual(answers["marks"]["experts"], 24)
+                self.assertTrue([chart for chart in answers["charts"] if chart.startswith("Error weighted by activations, by layer")], answers["charts"])
                 self.assertEqual(answers["count"], 80)
                 self.assertEqual(answers["errors"], sorted(answers["errors"], reverse=True))
                 self.assertEqual(len(answers["chosen"]), 8)

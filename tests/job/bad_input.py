@@ -238,7 +238,7 @@ class Verify(JobTest):
         flip(tensors)
         write_safetensors(changed / "model.safetensors", tensors)
         result = self.run_program("verify", changed)
-        self.assertEqual(result.returncode, 3)
+        self.assertEqual(result.returncode, 10)
         self.assertRegex(result.stdout, r"WRONG model\.safetensors")
         (changed / "config.json").unlink()
         self.assertRegex(self.run_program("verify", changed).stdout, r"WRONG config\.json: the file is missing")
@@ -260,7 +260,7 @@ class Verify(JobTest):
             tensors[DOWN] = ("BF16", values)
         other = copy_tiny(self.folder / "other", nudge)
         result = self.run_program("verify", out, "--against", other)
-        self.assertEqual(result.returncode, 3)
+        self.assertEqual(result.returncode, 12)
         self.assertRegex(result.stdout, "WRONG tensor " + DOWN)
 
     def test_function_needs_the_source(self):

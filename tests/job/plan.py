@@ -1,8 +1,9 @@
 """`plan` takes the options of `quantize`, refuses what it would refuse, and does nothing."""
 import json
+import shutil
 import unittest
 
-from jobs import CALIB, TINY, JobTest, read_folder
+from jobs import CALIB, RUN_RECORD, SHORT_SEARCH, TINY, JobTest, make_drafter, read_folder
 
 
 class Plan(JobTest):
@@ -53,13 +54,61 @@ class Plan(JobTest):
             file.write(raw[:head])
             file.truncate(len(raw))
         wanted, found = (json.loads(self.plan("--scaling", "none", "--json", source=source).stdout) for source in (TINY, model))
+        for plan in (found, wanted):
+            del plan["estimate"]["phases"], plan["estimate"]["seconds"], plan["estimate"]["of_each_rank"]  # of this process
         self.assertEqual(found, wanted)
+        self.assert_refused(self.plan("--scaling", "none", "--measure", source=model), 2, "has a hole", "--assume")
 
     def test_it_changes_nothing(self):
         before = sorted(self.folder.iterdir())
-        result = self.plan("--stats", CALIB, "--memory", "1G", "--threads", "3", "--overwrite", "--compat", "seed")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(sorted(self.folder.iterdir()), before)
+        for options in (["--memory", "1G", "--threads", "3", "--overwrite", "--compat", "seed"], ["--measure", *SHORT_SEARCH]):
+            result = self.plan("--stats", CALIB, *options)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def test_an_assumed_speed_gives_the_time(self):
+        """Four cores get a thousand bytes done each, a second; the file system is slower or not."""
+        def told(*speeds):
+            plan = json.loads(self.plan("--scaling", "none", "--ranks", "2", "--threads", "2", "--json", "--assume", ",".join(speeds)).stdout)
+            return plan["estimate"], plan["source_bytes"], plan["output_bytes"]
+        estimate, source, output = told("rate=1000")
+        self.assertAlmostEqual(estimate["phases"][1]["seconds"], source / 4000)
+        self.assertEqual((estimate["from"], estimate["limited_by"], estimate["ranks"], estimate["threads_per_rank"]), ("assumed", "computing", 2, 2))
+        self.assertEqual((estimate["bytes_read"], estimate["bytes_written"]), (source + output, output))  # without a search the source once, and what was written, to hash it
+        self.assertEqual(estimate["of_each_rank"]["bytes_written"], output // 2)
+        estimate = told("rate=1M", "read=100")[0]
+        self.assertAlmostEqual(estimate["phases"][1]["seconds"], source / 100)
+        self.assertEqual(estimate["limited_by"], "read")
+        self.assertEqual(told("rate=1M", "read=1M", "write=10")[0]["limited_by"], "write")
+
+    def test_a_measurement_is_of_every_phase(self):
+        source, stats = make_drafter(self.folder, 0.01)
+        out = self.folder / "out"
+        for options in (["--stats", stats, *SHORT_SEARCH], ["--stats", stats, "--scheme", "nvfp4", *SHORT_SEARCH],
+                        ["--scheme", "fp8-tensor", "--scaling", "none"]):
+            result = self.plan(*options, "--measure", "--json", "--threads", "1", source=source, out=out)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            plan = json.loads(result.stdout)
+            estimate = plan["estimate"]
+            self.quantize(*options, "--threads", "1", "--overwrite", stats=None, source=source, out=out)
+            run = json.loads((out / RUN_RECORD).read_text())
+            self.assertEqual([phase["name"] for phase in estimate["phases"]], [phase["name"] for phase in run["phases"]])
+            self.assertEqual([phase["name"] for phase in estimate["phases"] if phase["seconds"] > 0],
+                             ["plan", *(["search"] if "--stats" in options else []), *(["measure"] if "--scheme" in options else []), "write"])
+            # What is read does not depend on the machine: the sample stands for all of it.
+            self.assertAlmostEqual(estimate["bytes_read"] / run["bytes_read"], 1, delta=.1)
+            self.assertEqual({file["name"]: file["bytes"] for file in plan["files"]},
+                             {path.name: path.stat().st_size for path in out.glob("*.safetensors")})
+            self.assertEqual(plan["slurm"]["assumed_bytes_per_second_and_core"], int(plan["source_bytes"] / estimate["core_seconds"]))
+            shutil.rmtree(out)
+
+    def test_the_text_tells_the_estimate(self):
+        text = self.plan("--stats", CALIB, "--measure", "--threads", "1", *SHORT_SEARCH).stdout
+        self.assertRegex(text, r"estimate, measured here in \d+\.\d s: \d+\.\d s on 1 rank of 1 thread\n  plan .*, search .*, write .*; most on \w+ .*\n"
+                               r"  each rank reads .* and writes .*, peak memory .*MiB\n  a thread reads .*/s from files as they are now, the disk takes .*/s\n")
+        self.assertRegex(text, r"under Slurm: .* of source at the measured ")
+        text = self.plan("--stats", CALIB, "--threads", "1").stdout
+        self.assertRegex(text, r"estimate, assumed \(--measure measures this machine, --assume tells of another\): ")
 
     def test_the_text_names_groups_tensors_and_reasons(self):
         text = self.plan("--stats", CALIB, "--keep", "*.down_proj").stdout
@@ -69,12 +118,12 @@ class Plan(JobTest):
         self.assertRegex(text, r"layers\.0\.mlp\.down_proj\.weight +BF16 .* -> BF16 \(copy, by \*\.down_proj\)")
 
     def test_it_suggests_a_slurm_job(self):
-        options = ["--stats", CALIB, "--memory", "1G", "--threads", "3", "--assume-rate", "10"]
+        options = ["--stats", CALIB, "--memory", "1G", "--threads", "3", "--assume", "rate=10"]
         text = self.plan(*options).stdout
         size = json.loads(self.plan(*options, "--json").stdout)["source_bytes"]
         ranks = -(-(-(-size // 10)) // (1800 * 3))  # for half an hour on three cores each, 10 bytes a second a core
         self.assertGreater(ranks, 5)  # so many that a node has no room for them
-        self.assertRegex(text, r"an assumed 10 B/s a core take \d+ min on 15 cores, .*--assume-rate")
+        self.assertRegex(text, r"an assumed 10 B/s a core take \d+ min on 15 cores, .*--assume rate=SIZE")
         block = [line for line in text.splitlines() if line.startswith("#SBATCH ")]
         seconds = -(-(-(-size // 10)) // 15)
         minutes = -(-(-(-2 * seconds // 60) + 10) // 5) * 5
@@ -88,7 +137,8 @@ class Plan(JobTest):
         self.assertEqual(told, {"nodes": 1, "ntasks_per_node": 5, "cpus_per_task": 3, "mem_mib": 7680, "time_minutes": minutes,
                                 "estimated_seconds": seconds, "assumed_bytes_per_second_and_core": 10,
                                 "block": "\n".join(block) + "\n"})
-        self.assert_refused(self.plan("--stats", CALIB, "--assume-rate", "0"), 2, "--assume-rate")
+        self.assert_refused(self.plan("--stats", CALIB, "--assume", "rate=0"), 2, "--assume rate=0 would take forever")
+        self.assert_refused(self.plan("--stats", CALIB, "--assume", "speed=3"), 2, "speed=3", "read=SIZE")
 
     def test_it_refuses_what_quantize_would(self):
         self.assert_refused(self.plan(), 2, "--stats")

@@ -141,7 +141,7 @@ class Qwix(JobTest):
         data[-1] ^= 1
         file.write_bytes(data)
         result = self.run_program("verify", out, "--against", source)
-        self.assertEqual(result.returncode, 3)
+        self.assertEqual(result.returncode, 10)
         self.assertIn(file.name + ": hash", result.stdout)
 
     def test_experts_are_stacked_and_opaque_ones_keep_square_blocks(self):

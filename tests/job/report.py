@@ -80,6 +80,25 @@ class Report(ReportTest):
             self.assertAlmostEqual(tensor["snr_db"], -20 * math.log10(entry["relative_error"]))
         self.assertEqual(summary["worst_error"], max(entry["relative_error"] for entry in manifest["tensors"]))
 
+    def test_errors_are_weighted_by_what_the_columns_are_multiplied_by(self):
+        """Once more in numpy, without folding: sqrt(sum (w (q - x))^2 / sum (w x)^2) with w = sqrt(E[x^2])."""
+        out = self.quantize("--scheme", "int4-g32", "--scale-rule", "mse", "--fold-scales", "off", source=self.model, stats=self.stats)
+        manifest = json.loads((out / "quantmill_manifest.json").read_text())
+        found = {entry["name"]: entry for entry in manifest["tensors"]}
+        plain = self.quantize("--scheme", "f32", "--scaling", "none", source=out, stats=None)
+        weights, decoded = read_folder(self.model), read_folder(plain)
+        for name in ("model.layers.2.self_attn.o_proj.weight", "model.layers.0.mlp.experts.3.down_proj.weight"):
+            x = (weights[name][1].astype("<u4") << 16).view("<f4").astype(float)
+            q = decoded[name][1].astype(float)
+            squares = self.sqmean[name.removeprefix("model.").removesuffix(".weight")].astype(float)
+            w = np.sqrt(np.maximum(squares, 1e-6 * squares.mean()))
+            wanted = math.sqrt((((q - x) * w) ** 2).sum() / ((x * w) ** 2).sum())
+            self.assertAlmostEqual(found[name]["activation_weighted_error"], wanted, delta=1e-5 * wanted)
+            self.assertNotAlmostEqual(found[name]["activation_weighted_error"], found[name]["relative_error"], places=5)
+        of_report = {tensor["name"]: tensor["activation_weighted_error"] for tensor in self.report_json(out)["tensors"]}
+        self.assertEqual(of_report, {name: entry["activation_weighted_error"] for name, entry in found.items()})
+        self.assertEqual({tensor["activation_weighted_error"] for tensor in self.report_json(self.other)["tensors"]}, {None})
+
     def test_groups_have_gain_tokens_and_the_spread_of_s(self):
         groups = {group["name"]: group for group in self.found["groups"]}
         few = groups["layers.1.experts.5.down"]

@@ -22,7 +22,7 @@ def to_bf16(values):
 
 
 def save_experts(folder):
-    """A small mixture of experts in folder/experts, its statistics in folder/calib; returns both."""
+    """A small mixture of experts in folder/experts, its statistics in folder/calib; returns both, and their mean squares by name."""
     random = np.random.default_rng(3)
     tensors, inputs = {}, {}
 
@@ -61,7 +61,7 @@ def save_experts(folder):
     (model / "config.json").write_text(json.dumps(config))
     write_safetensors(model / "model.safetensors", tensors)
     write_torch_archive(folder / "calib.tp0.pt", records)
-    return model, folder / "calib"
+    return model, folder / "calib", {name: record["sqmean"] for name, record in records.items()}
 
 
 class ReportTest(PreparedTest):
@@ -69,7 +69,7 @@ class ReportTest(PreparedTest):
 
     def prepare(self):
         cls = type(self)
-        cls.model, cls.stats = save_experts(self.folder)
+        cls.model, cls.stats, cls.sqmean = save_experts(self.folder)
         cls.out = self.quantize(*OPTIONS, source=self.model, stats=self.stats, out=self.folder / "mixed", ranks=2)
         cls.other = self.quantize("--scheme", "fp8-channel", "--scaling", "none", source=self.model, stats=None, out=self.folder / "fp8")
 

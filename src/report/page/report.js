@@ -119,6 +119,7 @@ const kindIn = (kinds, item) => (kinds.includes(item.kind) ? item.kind : "others
 function errors(report) {
   if (report.tensors.length === 0) return null;
   const layered = report.tensors.filter((tensor) => tensor.layer !== null);
+  const weighted = layered.filter((tensor) => tensor.activation_weighted_error !== null);
   const kinds = kindsOf(layered);
   const snr = report.tensors.filter((tensor) => tensor.snr_db !== null);
   const list = [...report.tensors].sort((a, b) => b.relative_error - a.relative_error).slice(0, 5);
@@ -129,6 +130,9 @@ function errors(report) {
     element("p", {class: "soft"}, "‖quantized − folded‖ / ‖folded‖ of every quantized tensor: what rounding did, without regard to the inputs."),
     layered.length === 0 ? null : dots("Relative error by layer", layered.map((tensor) => ({x: tensor.layer, y: tensor.relative_error, series: kindIn(kinds, tensor),
       title: `${tensor.name}: ${percent(tensor.relative_error, 2)}, ${number(tensor.snr_db)} dB`})), kinds, {show: (value) => percent(value, 1)}),
+    weighted.length === 0 ? null : dots("Error weighted by activations, by layer", weighted.map((tensor) => ({x: tensor.layer, y: tensor.activation_weighted_error, series: kindIn(kinds, tensor),
+      title: `${tensor.name}: ${percent(tensor.activation_weighted_error, 2)}, ${percent(tensor.relative_error, 2)} unweighted`})), kinds, {show: (value) => percent(value, 1),
+      caption: "The same with each column weighted by the root mean square of what it is multiplied by: what reaches the output."}),
     element("div", {class: "columns"},
       snr.length === 0 ? null : columns("Signal to noise, tensors by dB", counts.map((value, index) => {
         const from = least + index * width;
@@ -241,6 +245,8 @@ function tensorTable(report) {
   const node = section("tensors", "All quantized tensors", sortedTable("tensor-table", report.tensors, [
     {title: "tensor", value: (row) => row.name, show: (row) => dotted(row.name)},
     {title: "error", number: true, value: (row) => row.relative_error, show: (row) => percent(row.relative_error, 2)},
+    ...(report.tensors.some((tensor) => tensor.activation_weighted_error !== null) ? [
+      {title: "weighted", number: true, value: (row) => row.activation_weighted_error, show: (row) => (row.activation_weighted_error === null ? "–" : percent(row.activation_weighted_error, 2))}] : []),
     {title: "dB", number: true, value: (row) => row.snr_db, show: (row) => (row.snr_db === null ? "–" : row.snr_db.toFixed(2))},
     {title: "scheme", value: (row) => row.scheme, show: (row) => row.scheme},
     {title: "shape", value: (row) => row.shape.reduce((product, size) => product * size, 1), show: (row) => row.shape.join(" × ")},
