@@ -13,6 +13,7 @@ import shutil
 import torch
 
 import folding
+import format_makers
 import format_models
 import format_readers
 import format_sources
@@ -77,7 +78,18 @@ def sources(plain):
         yield ("transformers", f"FP8 blocks, scales {scale_format or 'float32'}",
                lambda folder, form=scale_format: format_sources.write_with_transformers(plain, folder, form),
                format_readers.read_with_transformers, False)
-    yield "transformers", "gpt-oss MXFP4", format_sources.write_gpt_oss, format_readers.read_with_transformers, False
+    yield "transformers", "gpt-oss MXFP4, of random codes", format_sources.write_gpt_oss, format_readers.read_with_transformers, False
+    yield ("triton", "gpt-oss MXFP4, of weights", lambda folder: format_sources.write_gpt_oss(folder, format_sources.downcast),
+           format_readers.read_with_transformers, False)
+    yield ("AutoAWQ", "INT4 of 128 with zero points", lambda folder: format_makers.write_with_autoawq(plain, folder),
+           format_makers.read_with_autoawq, False)
+    for bits, symmetric, reorders in ((4, True, False), (4, False, True), (8, True, False)):
+        what = f"INT{bits}{', symmetric' if symmetric else ' with zero points'}{', columns reordered' if reorders else ''}"
+        yield ("AutoGPTQ", what, lambda folder, options=(bits, symmetric, reorders): format_makers.write_with_autogptq(plain, folder, *options),
+               format_makers.read_with_autogptq, False)
+    for preset in format_makers.MODELOPT_PRESETS:
+        yield ("ModelOpt", preset, lambda folder, preset=preset: format_makers.write_with_modelopt(plain, folder, preset),
+               format_makers.read_with_modelopt, False)
 
 
 def check_source(report, table, stored, maker, what, write, reader, rounds):
