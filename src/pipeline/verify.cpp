@@ -16,6 +16,7 @@
 #include "base/parallel.h"
 #include "checkpoint/reader.h"
 #include "kernels/convert.h"
+#include "pipeline/carried_scales.h"
 #include "pipeline/fold_table.h"
 #include "pipeline/function_proof.h"
 #include "pipeline/input_ranges.h"
@@ -301,9 +302,11 @@ VerifyReport verify_checkpoint(const Context& context, const VerifyOptions& opti
   }
   const ScaleTable scales = read_scales(options.out / kScalesName);
   const std::vector<ActivationFold> folds = make_fold_table(context, source, plan, scales);
+  const std::vector<float> carried = carried_scales(source, plan);
   const TensorRanges ranges = {
-      measure_weights(context, source, plan, folds, kBufferBytes, options.num_threads),
-      largest_inputs(plan, folds, read_input_maxima(options.out / kScalesName))};
+      measure_weights(context, source, plan, folds, carried, kBufferBytes, options.num_threads),
+      largest_inputs(plan, folds, read_input_maxima(options.out / kScalesName)),
+      carried};
   const ColumnImportance importance(plan.architecture, read_importance(options.out / kScalesName));
   Statistics statistics;
   std::unique_ptr<FeedbackFactors> feedback;

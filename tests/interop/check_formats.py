@@ -18,6 +18,7 @@ import format_models
 import format_readers
 import format_sources
 import mxfp4
+import quark_modules
 import tiny_models
 from format_readers import problem
 from report import Report
@@ -209,6 +210,28 @@ def check_gpt_oss(report):
         report.check(f"{what}: {fault} are seen", None if found and seen in (None, found) else str(found))
 
 
+# --- Scales of the key-value cache in Quark's layout; what vLLM makes of either layout's: check_kv_cache.py
+
+def check_quark_cache(report):
+    source = format_models.WORK / "llama"
+    stored = format_models.tensors(source)
+    folder = format_models.WORK / "cache.quark"
+    folding.quantmill("quantize", source, folder, "--scheme", "fp8-channel", "--layout", "quark", "--scaling", "none", "--kv-cache", "fp8",
+                      "--stats", format_models.record_inputs(source))
+    wanted = {name.removesuffix(".output_scale"): tensor.item() for name, tensor in format_models.tensors(folder).items()
+              if name.endswith(".output_scale")}
+    found = quark_modules.output_scales(folder, stored)
+    report.check(f"amd-quark has the {len(wanted)} scales of the key-value cache",
+                 None if found == wanted and len(wanted) == 2 * format_models.SIZES["num_hidden_layers"] else str(found))
+    name = format_models.ATTENTION + "v_proj.output_scale"
+    broken = format_models.write_copy(folder, "cache.broken", lambda tensors: tensors.pop(name))
+    try:
+        seen = f"taken, with {len(quark_modules.output_scales(broken, stored))} scales"
+    except ValueError as error:
+        seen = None if "v_proj.output_quantizer.scale" in str(error) else str(error)
+    report.check("amd-quark refuses one without a scale of the cache", seen)
+
+
 if __name__ == "__main__":
     report = Report()
     format_models.start()
@@ -217,4 +240,5 @@ if __name__ == "__main__":
     report.section("gpt-oss", check_gpt_oss)
     report.section("sources", check_sources)
     report.section("targets", check_targets)
+    report.section("amd-quark's scales of the cache", check_quark_cache)
     report.close()
