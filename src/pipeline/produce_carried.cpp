@@ -59,15 +59,15 @@ void RowProducer::copy_codes(const TensorWork& work,
   const std::span<const std::byte> bytes = reader_.stored_scales();
   check_invariant(parts[0].size() == codes.size(), "codes of another size");
   std::memcpy(parts[0].data(), codes.data(), codes.size());
+  if (is_mx(work.scheme) || work.scheme == Scheme::kNvfp4) {
+    check_invariant(parts[1].size() == bytes.size(), "scales of another size");
+    std::memcpy(parts[1].data(), bytes.data(), bytes.size());
+  }
   if (is_mx(work.scheme)) {
-    std::memcpy(parts[1].data(), bytes.data(), parts[1].size());
     return;
   }
   check_decoded(work, begin, rows);
   if (has_tensor_scale(work.scheme)) {
-    if (work.scheme == Scheme::kNvfp4) {
-      std::memcpy(parts[1].data(), bytes.data(), parts[1].size());
-    }
     const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
     const std::span<std::byte> whole = parts[work.scheme == Scheme::kNvfp4 ? 2 : 1];
     std::memcpy(whole.data(), &ranges_.carried[index], whole.size());

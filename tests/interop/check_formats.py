@@ -108,12 +108,24 @@ def check_source(report, table, stored, maker, what, write, reader, rounds):
                      None if seen == f"other values in {module}.weight" else str(seen))
 
 
+def check_smoothed(report):
+    """ModelOpt's SmoothQuant divides inputs at run time by what the weights were multiplied by; without that, values are others."""
+    folder = format_models.WORK / "source"
+    format_makers.write_with_modelopt(format_models.WORK / "llama", folder, "INT8_SMOOTHQUANT_CFG")
+    try:
+        wrong = f"it reads {len(read_with_quantmill(folder, None))} tensors"
+    except RuntimeError as error:
+        wrong = None if "pre_quant_scale" in str(error) else str(error)
+    report.check("ModelOpt INT8_SMOOTHQUANT_CFG: quantmill refuses weights that inputs are scaled for", wrong)
+
+
 def check_sources(report):
     plain = format_models.WORK / "llama"
     stored = format_models.tensors(plain)
     table = [("written by", "format", "quantmill's values")]
     for source in sources(plain):
         report.section(" ".join(source[:2]), check_source, table, stored, *source)
+    report.section("ModelOpt, smoothed", check_smoothed)
     report.table("Sources", table)
 
 
@@ -159,6 +171,9 @@ def check_target(report, table, model, scheme, layout):
                             as_loaded, decodes_experts or rounds)
         cell += ", " + check_logits(report, f"{what}: transformers", scheme, folder, source, wanted)
     table.append((scheme, layout, model, maker, cell))
+    experts = ", experts" if model == "qwen3-moe" else ""
+    report.cell(f"{scheme} {layout}", "maker's library" + experts, maker)
+    report.cell(f"{scheme} {layout}", "transformers" + experts, cell if cell != "-" else "does not read it")
 
 
 def check_targets(report):
@@ -186,6 +201,24 @@ def decoded_blocks(stored):
     return values
 
 
+def gpt_oss_faults(name):
+    """{fault of the experts of this name: ((change to the tensors, change to config.json), what is seen, None: anything)}"""
+    def halved(tensors):
+        tensors[name + "_scales"] -= 1
+
+    def missing(tensors):
+        del tensors[name + "_scales"]
+
+    def turned(tensors):
+        tensors[name + "_blocks"] = tensors[name + "_blocks"].transpose(1, 2)
+
+    def listed(config):
+        config["quantization_config"]["modules_to_not_convert"].append(name.rpartition(".")[0])
+
+    return {"halved scales": ((halved,), f"other values in {name}"), "missing scales": ((missing,), None),
+            "blocks of another shape": ((turned,), None), "experts in the list": ((None, listed), None)}
+
+
 def check_gpt_oss(report):
     source = format_models.WORK / "gpt-oss"
     tiny_models.save("gpt-oss", tiny_models.build("gpt-oss").to(torch.bfloat16), source)
@@ -198,19 +231,14 @@ def check_gpt_oss(report):
     report.check(f"{what} reads {len(wanted)} tensors as decoded", found)
     name = next(name for name in sorted(wanted) if name + "_scales" in format_models.tensors(folder))
 
-    def halved(tensors):
-        tensors[name + "_scales"] -= 1
-
-    def missing(tensors):
-        del tensors[name + "_scales"]
-
-    for fault, change, seen in (("halved scales", halved, f"other values in {name}"), ("missing scales", missing, None)):
-        broken = format_models.write_copy(folder, "gpt-oss.broken", change)
+    report.cell("mxfp4 gpt-oss", "transformers, experts", found or "exact in BF16")
+    for fault, (changes, seen) in gpt_oss_faults(name).items():
+        broken = format_models.write_copy(folder, "gpt-oss.broken", *changes)
         found = problem(format_readers.read_with_transformers, broken, stored, wanted, True)
         report.check(f"{what}: {fault} are seen", None if found and seen in (None, found) else str(found))
 
 
-# --- Scales of the key-value cache in Quark's layout; what vLLM makes of either layout's: check_kv_cache.py
+# --- Scales of the key-value cache in Quark's layout; what vLLM makes of either layout's: vllm_cache.py
 
 def check_quark_cache(report):
     source = format_models.WORK / "llama"

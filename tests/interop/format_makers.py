@@ -190,7 +190,10 @@ def modelopt_weight(parts):
         settings |= {"block_sizes": {-1: 32}}
     else:
         kind, width = modelopt("quantization.qtensor.fp8_tensor").FP8QTensor, 1
-        settings["scale"] = scales[:, None] if scales.dim() == 1 else scales
+        if scales.dim() == 4:  # blocks, which it stores as it divides the weight
+            settings |= {"scale": scales[:, 0, :, 0], "block_sizes": {-1: 128, -2: 128}}
+        elif scales.dim() == 1:
+            settings["scale"] = scales[:, None]
     shape = torch.Size((codes.shape[0], width * codes.shape[1]))
     return kind(shape, torch.float32, codes).dequantize(dtype=torch.float32, **settings)
 

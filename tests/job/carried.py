@@ -184,8 +184,8 @@ class Carried(JobTest):
     def check_requantized(self, source, scheme, fused):
         """What is fused is rounded as its decoded values would be, and the rest is carried over."""
         got = read_folder(self.quantize("--scaling", "none", "--scheme", scheme, source=source, stats=None, ranks=2))
-        plain = {name: ("F32", self.values[name]) if name in self.values else value
-                 for name, value in self.tensors.items() if name in self.values or "_proj." not in name}
+        plain = {name: value for name, value in self.tensors.items() if "_proj." not in name}
+        plain |= {name: ("F32", values) for name, values in self.values.items()}
         wanted = read_folder(self.quantize("--scaling", "none", "--scheme", scheme, source=save(self.folder / "plain", plain), stats=None))
         for name, (_, values) in wanted.items():
             if name.startswith(fused):

@@ -50,6 +50,7 @@ CARRIED = {("FP8 blocks, F32 scales", "fp8-block"), ("FP8 blocks, BF16 scales", 
            ("compressed-tensors NVFP4", "nvfp4"), ("Quark MXFP4", "mxfp4"), ("Quark MXFP6 e2m3", "mxfp6-e2m3"),
            ("Quark MXFP6 e3m2", "mxfp6-e3m2"), ("Quark INT4 g32", "int4-g32"), ("Quark UINT4 g32", "int4-asym-g32"), ("gpt-oss MXFP4", "mxfp4")}
 CARRIED_CODES = {("ModelOpt NVFP4", "nvfp4")}  # the scale of the whole weight is inverted
+WHERE_A_ROW_IS_A_GROUP = {("compressed-tensors W8A16", "w8a16-g128")}
 INVERSE = 2.0**-23
 NO_EXPERTS = "experts that are one tensor"
 
@@ -66,11 +67,12 @@ def section(method, kinds):
 
 
 class Source:
-    """stored: tensors as the maker stores them; values: name of a weight -> F32; kinds: of each weight, its maker's name."""
+    """stored: tensors as the maker stores them; of_codes: names of those that are of weights in values, name -> F32; kinds: of each
+    weight, its maker's name."""
 
     def __init__(self, config):
         self.random = np.random.default_rng(5)
-        self.stored, self.values, self.kinds = {}, {}, {}
+        self.stored, self.values, self.kinds, self.of_codes = {}, {}, {}, set()
         self.config = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": HEAD,
                        "vocab_size": VOCAB, "intermediate_size": INNER, "tie_word_embeddings": False, **config}
         for name in ("model.embed_tokens", "lm_head"):
@@ -81,7 +83,9 @@ class Source:
         self.stored[name] = ("BF16", to_bf16(self.random.normal(1, .1, shape)))
 
     def put(self, kind, name, weight, tensors, values):
-        self.stored.update({name + suffix: value for suffix, value in tensors.items()})
+        parts = {name + suffix: value for suffix, value in tensors.items()}
+        self.stored.update(parts)
+        self.of_codes |= parts.keys()
         self.values[weight], self.kinds[weight] = values, kind
 
     def save(self, folder, decoded=False):
@@ -89,7 +93,7 @@ class Source:
         tensors, config = self.stored, self.config
         if decoded:
             config = {key: value for key, value in config.items() if key != "quantization_config"}
-            tensors = {name: value for name, value in tensors.items() if "_proj" not in name or name.endswith(("_bias", "_proj.bias"))}
+            tensors = {name: value for name, value in self.stored.items() if name not in self.of_codes}
             tensors = tensors | {name: ("F32", self.as_released(name)) for name in self.values}
         (folder / "config.json").write_text(json.dumps(config))
         write_safetensors(folder / "model.safetensors", tensors)
@@ -125,6 +129,8 @@ class GptOss(Source):
         for name in SHAPES:
             if "self_attn" in name:
                 self.plain(f"{at}{name}.weight", *SHAPES[name])
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            self.plain(f"{at}{name}.weight", HIDDEN)
         self.plain(at + "self_attn.sinks", HEADS)
         self.plain(at + "mlp.router.weight", EXPERTS, HIDDEN)
         self.plain(at + "mlp.router.bias", EXPERTS)
@@ -187,7 +193,8 @@ class Matrix(JobTest):
 
     def check_as_plain(self, source, scheme, got, plain):
         """What is not carried over is rounded as decoded weights are: the same bytes."""
-        carried = {name for name, kind in source.kinds.items() if (kind, scheme) in CARRIED | CARRIED_CODES}
+        carried = {name for name, kind in source.kinds.items()
+                   if (kind, scheme) in CARRIED | CARRIED_CODES | WHERE_A_ROW_IS_A_GROUP}
         carried = tuple(name.removesuffix(".weight") + "." for name in carried)
         for name, value in plain.items():
             if name != "scheme" and "_proj" in name and not name.startswith(carried or ("-",)):

@@ -4,7 +4,7 @@ import numpy as np
 
 from coded_weights import E2M1, e4m3, fp8_codes, nibbles, small, spread, to_bf16, to_f32
 
-WHOLE = np.float32(0.00731)
+WHOLE, SMALL = np.float32(0.00731), np.float32(0.000114)
 
 
 def small_float(codes, exponent_bits, mantissa_bits, bias):
@@ -53,7 +53,7 @@ def fp8_block_e8m0(random, rows, cols):
 
 def fp8_tensor(random, rows, cols):
     codes = fp8_codes(random, (rows, cols))
-    return {".weight": ("F8_E4M3", codes), ".weight_scale": ("F32", np.array([WHOLE / 64]))}, e4m3(codes) * (WHOLE / 64)
+    return {".weight": ("F8_E4M3", codes), ".weight_scale": ("F32", np.array([SMALL]))}, e4m3(codes) * SMALL
 
 
 def packed(random, rows, cols, bits, group, asymmetric):
@@ -126,7 +126,7 @@ def mxfp8(random, rows, cols):
 def nvfp4(random, rows, cols, divides=False):
     codes = random.integers(0, 256, (rows, cols // 2), dtype=np.uint8)
     scales = random.integers(40, 80, (rows, cols // 16)).astype(np.uint8)
-    names, whole = ((".weight_packed", ".weight_global_scale"), 1 / WHOLE) if divides else ((".weight", ".weight_scale_2"), WHOLE)
+    names, whole = ((".weight_packed", ".weight_global_scale"), np.float32(1 / WHOLE)) if divides else ((".weight", ".weight_scale_2"), WHOLE)
     factors = e4m3(scales) / whole if divides else e4m3(scales) * whole
     stored = {names[0]: ("U8", codes), ".weight_scale": ("F8_E4M3", scales), names[1]: ("F32", np.array([whole]))}
     return stored, E2M1[nibbles(codes)] * np.repeat(factors.astype("<f4"), 16, 1)
