@@ -5,17 +5,23 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/reader.h"
 #include "jobs/command_io.h"
 #include "plan/architecture.h"
+#include "plan/imatrix_statistics.h"
 #include "stats/gram.h"
+#include "stats/imatrix.h"
 #include "stats/import.h"
 #include "stats/merge.h"
 #include "stats/store.h"
@@ -28,6 +34,7 @@ using Json = nlohmann::ordered_json;
 
 struct StatsOptions {
   std::string prefix;
+  std::string model;  // whose weights an imatrix is about
   std::vector<std::string> inputs;
   std::string output;
   std::string architecture;
@@ -49,8 +56,48 @@ void report_written(const Statistics& statistics, const std::string& output) {
   finish_output();
 }
 
+constexpr std::size_t kNamesShown = 8;
+
+void report_names(std::string_view what, const std::vector<std::string>& names) {
+  if (!names.empty()) {
+    std::cout << fmt::format(
+        "{} {}: {}{}\n",
+        names.size(),
+        what,
+        fmt::join(std::span(names).first(std::min(names.size(), kNamesShown)), ", "),
+        names.size() > kNamesShown ? " …" : "");
+  }
+}
+
+int import_imatrix(const StatsOptions& options) {
+  if (options.model.empty()) {
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format(
+            "{} is one file, so an imatrix of llama.cpp, which names weights in its own way; "
+            "say with --model MODEL_DIR whose they are (only headers are read there)",
+            options.prefix));
+  }
+  const Imatrix imatrix = read_imatrix(options.prefix);
+  const Checkpoint checkpoint = Checkpoint::open(options.model);
+  const std::string config = checkpoint.config_text();
+  const ResolvedArchitecture architecture = resolve_architecture(
+      choose_architecture(options.architecture, config), config, checkpoint, true);
+  const ImatrixStatistics found = imatrix_statistics(architecture, imatrix);
+  write_statistics(options.output, found.statistics);
+  report_names("weights of the imatrix are not used", found.unused);
+  report_names("inputs are not in it", found.missing);
+  report_names("inputs took the sums of something alike", found.alike);
+  report_written(found.statistics, options.output);
+  return 0;
+}
+
 int run_import(const StatsOptions& options) {
   refuse_existing(options.output);
+  std::error_code error;
+  if (std::filesystem::is_regular_file(options.prefix, error)) {
+    return import_imatrix(options);
+  }
   const PartitionOf partition_of = options.architecture.empty()
                                        ? builtin_partition_rule()
                                        : partition_rule(load_architecture(options.architecture));
@@ -209,17 +256,24 @@ void add_import(CLI::App& stats,
   CLI::App* command =
       stats.add_subcommand("import",
                            "Read PREFIX.tp0.pt, PREFIX.tp1.pt ... as tensor-parallel ranks wrote "
-                           "them with torch.save (nothing in "
-                           "them is executed), put them together and write one HDF5 file");
-  command->add_option("PREFIX", options->prefix, "part of the files' names before .tp0.pt")
+                           "them with torch.save (nothing in them is executed) and put them "
+                           "together, or an imatrix of llama.cpp, and write one HDF5 file");
+  command
+      ->add_option("PREFIX",
+                   options->prefix,
+                   "part of the files' names before .tp0.pt; or an imatrix, GGUF or .dat")
       ->required();
+  command->add_option(
+      "--model",
+      options->model,
+      "folder of the checkpoint that an imatrix was recorded of; only headers are read");
   command->add_option("-o,--output", options->output, "HDF5 file to write; must not exist")
       ->required();
   command->add_option(
       "--arch",
       options->architecture,
       "architecture that says which inputs are split over ranks: a built-in name or a JSON file "
-      "(default: all built-in ones)");
+      "(default: all built-in ones; of an imatrix: what --model's config.json calls for)");
   command->callback([options, &action] { action = [options] { return run_import(*options); }; });
 }
 

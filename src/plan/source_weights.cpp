@@ -290,8 +290,8 @@ class WeightFinder {
                     names));
   }
 
-  // A scale without codes means that something was lost; what servers need at run time goes. But not
-  // ModelOpt's scale of inputs that a weight was divided by: it is a part of the function.
+  // A scale without codes means that something was lost; what servers need at run time goes. But
+  // not ModelOpt's scale of inputs that a weight was divided by: it is a part of the function.
   void check_belongs_to_nothing(std::size_t index) const {
     for (const std::string_view suffix : {".weight_scale_inv",
                                           ".weight_scale",

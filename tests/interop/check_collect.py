@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+from imatrices import import_imatrix, write_imatrix
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -19,7 +20,8 @@ COMMON = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, 
           "num_key_value_heads": 2, "head_dim": 16}
 MODELS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**COMMON)),
-    "qwen3-moe": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**COMMON, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2)),
+    "qwen3-moe": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**COMMON, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
+                                                              mlp_only_layers=[1])),
 }
 
 
@@ -51,6 +53,73 @@ def inputs_of(model, name, tokens, length):
     return torch.cat(caught).double()
 
 
+def check_experts(report, name, model, tokens, recorded):
+    """Of each expert's down_proj: what its own weights make of the tokens that the router sends there."""
+    experts = model.get_submodule("model.layers.0.mlp.experts")
+    caught = []
+    hook = experts.register_forward_pre_hook(lambda module, given: caught.append(given[:2]))
+    with torch.no_grad():
+        for begin in range(0, len(tokens), 64):
+            model(input_ids=torch.tensor([tokens[begin:begin + 64]]))
+    hook.remove()
+    wrong = None
+    for expert in range(experts.num_experts):
+        rows = torch.cat([hidden[(chosen == expert).any(1)] for hidden, chosen in caught])
+        gate, up = (rows @ experts.gate_up_proj[expert].T).chunk(2, 1)
+        wanted = (torch.nn.functional.silu(gate) * up).detach().double()
+        got = recorded[f"model.layers.0.mlp.experts.{expert}.down_proj"]
+        if got["count"] != len(rows) or not torch.allclose(got["sqmean"].double(), wanted.square().mean(0), rtol=1e-5):
+            wrong = f"expert {expert}: {got['count']} tokens for {len(rows)}, sqmean {got['sqmean'][:3]} for {wanted.square().mean(0)[:3]}"
+    report.check(f"collect {name}: what reaches each expert", wrong)
+
+
+def records_of(file):
+    with h5py.File(file) as opened:
+        return {name: ({key: values[:] for key, values in group.items()}, group.attrs["count"]) for name, group in opened["inputs"].items()}
+
+
+def check_tensor_parallel(report, name, command, prefix):
+    """Two processes, each with its part of the model, record together what one does."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    done = run(*torchrun, *command, "-o", f"{prefix}-two")
+    merged = {}
+    for whole in (prefix, f"{prefix}-two"):
+        pathlib.Path(f"{whole}-merged.h5").unlink(missing_ok=True)
+        done = run(os.environ["QUANTMILL"], "stats", "import", whole, "-o", f"{whole}-merged.h5") if done.returncode == 0 else done
+        merged[whole] = records_of(f"{whole}-merged.h5") if done.returncode == 0 else {}
+    if done.returncode != 0:
+        report.check(f"collect {name}: two processes under torchrun", done.stderr[-800:])
+        return
+    one, two = merged.values()
+    wrong = None if one.keys() == two.keys() else f"other inputs: {sorted(one.keys() ^ two.keys())}"
+    for key in one.keys() & two.keys():
+        for kind in ("absmean", "sqmean", "absmax"):
+            difference = abs(one[key][0][kind] - two[key][0][kind]).max() / one[key][0][kind].max()
+            if difference > 1e-6 or one[key][1] != two[key][1]:
+                wrong = f"{kind} of {key} differs by {difference:.1e}"
+    report.check(f"collect {name}: two processes under torchrun record what one does, of {len(one)} inputs", wrong)
+
+
+def check_resume(report, name, command, prefix):
+    """A run that fails at its very end has kept what it recorded."""
+    stopped = pathlib.Path(f"{prefix}-stopped")
+    blocking = pathlib.Path(f"{stopped}.tp0.pt")
+    blocking.mkdir(exist_ok=True)
+    first = run(sys.executable, *command, "-o", stopped, "--save-every", "150")
+    blocking.rmdir()
+    other = run(sys.executable, *command, "-o", stopped, "--resume", "--kv-cache")
+    wrong = None if first.returncode and "another model, text or settings" in other.stderr else first.stderr[-200:] + other.stderr[-200:]
+    report.check(f"collect {name}: --resume with other settings is refused", wrong)
+    kept = torch.load(f"{stopped}.tp0.partial", weights_only=True)["tokens"]
+    again = run(sys.executable, *command, "-o", stopped, "--resume")
+    wrong = again.stderr[-300:] if again.returncode else None
+    if not wrong:
+        one, two = (torch.load(f"{file}.tp0.pt", weights_only=True) for file in (prefix, stopped))
+        same = one.keys() == two.keys() and all(torch.equal(one[key]["sqmean"], two[key]["sqmean"]) for key in one)
+        wrong = None if kept == 192 and same else f"{kept} tokens were kept; the same: {same}"
+    report.check(f"collect {name}: --resume goes on to the same statistics", wrong)
+
+
 def check_grams(report, name, model, tokens, folder):
     """--gram: the second moments that the model's linears see, clipped, in the file that --rounding gptq takes."""
     prefix = WORK / f"grams-{name}"
@@ -70,9 +139,28 @@ def check_grams(report, name, model, tokens, folder):
     out = WORK / f"grams-{name}-out"
     done = run(os.environ["QUANTMILL"], "quantize", folder, out, "--stats", f"{prefix}.h5", "--rounding", "gptq")
     counted = re.search("gptq: ([0-9]+) of ([0-9]+) quantized tensors", done.stderr)
-    # Inputs of single experts are not recorded.
+    # Those of single experts have no Gram matrix.
     expected = None if done.returncode == 0 and counted and int(counted[1]) >= 12 else (done.stdout + done.stderr)[-500:]
     report.check(f"collect {name}: quantize --rounding gptq takes them", expected)
+
+
+def check_imatrix(report, name, model, tokens, folder, recorded):
+    """What llama.cpp sums of the same tokens, in a file that its Python package writes: the E[x^2] of scripts/collect."""
+    sums = {}
+    for module, weight in (("model.layers.1.self_attn.v_proj", "blk.1.attn_v"), ("model.layers.0.self_attn.o_proj", "blk.0.attn_output"),
+                           ("lm_head", "output")):
+        rows = inputs_of(model, module, tokens, 64)
+        sums[weight + ".weight"] = (rows.square().sum(0, keepdim=True).numpy(), [len(rows)])
+    out, done = import_imatrix(write_imatrix(WORK / f"imatrix-{name}.gguf", sums), folder)
+    if done.returncode != 0:
+        report.check(f"collect {name}: imatrix", done.stderr[-300:])
+        return
+    with h5py.File(out) as file:
+        for imported, module in (("layers.1.self_attn.qkv_proj", "model.layers.1.self_attn.v_proj"),
+                                 ("layers.0.self_attn.o_proj", "model.layers.0.self_attn.o_proj"), ("lm_head", "lm_head")):
+            got = torch.from_numpy(file[f"inputs/{imported}/sqmean"][:])
+            difference = float((got / recorded[module]["sqmean"].double() - 1).abs().max())
+            report.check(f"collect {name}: an imatrix says the same of {module}", None if difference < 1e-6 else f"differs by {difference:.1e}")
 
 
 def check(report, name):
@@ -83,8 +171,8 @@ def check(report, name):
     (folder / "a.txt").write_text(half)
     (folder / "b.jsonl").write_text('{"text": "%s"}\n' % " ".join(f"w{t}" for t in tokens[150:]))
     prefix = WORK / f"calib-{name}"
-    done = run(sys.executable, ROOT / "scripts" / "collect", folder, folder / "a.txt", folder / "b.jsonl", "-o", prefix,
-               "--tokens", "256", "--length", "64", "--device", "cpu")
+    command = [ROOT / "scripts" / "collect", folder, folder / "a.txt", folder / "b.jsonl", "--tokens", "256", "--length", "64", "--device", "cpu"]
+    done = run(sys.executable, *command, "-o", prefix)
     report.check(f"collect {name}: runs", None if done.returncode == 0 else done.stderr[-500:])
     recorded = torch.load(f"{prefix}.tp0.pt", weights_only=True)
     for module in ("model.layers.1.self_attn.v_proj", "model.layers.0.self_attn.o_proj", "lm_head"):
@@ -101,6 +189,11 @@ def check(report, name):
     done = run(os.environ["QUANTMILL"], "quantize", folder, out, "--stats", prefix)
     wrong = None if done.returncode == 0 and "scaled fold groups" in done.stdout else (done.stdout + done.stderr)[-500:]
     report.check(f"collect {name}: quantize takes the statistics", wrong)
+    check_imatrix(report, name, model, tokens[:256], folder, recorded)
+    if name == "qwen3-moe":
+        check_experts(report, name, model, tokens[:256], recorded)
+        check_tensor_parallel(report, name, command, prefix)
+        check_resume(report, name, command, prefix)
     check_grams(report, name, model, tokens, folder)
     done = run(sys.executable, ROOT / "scripts" / "collect", folder, folder / "config.json", "-o", WORK / "no", "--device", "cpu")
     report.check(f"collect {name}: text that is none is refused", None if done.returncode != 0 else "it was taken")
