@@ -67,7 +67,9 @@ FeedbackFactors::FeedbackFactors(const Plan& plan,
 }
 
 bool FeedbackFactors::takes(const TensorWork& work) const {
-  return work.is_quantized() && !work.copies_codes && takes_feedback(work.scheme) &&
+  // Codes with a scale of the whole tensor are rounded anew after all where what is fused differs.
+  const bool is_carried = work.copies_codes && !has_tensor_scale(work.scheme);
+  return work.is_quantized() && !is_carried && takes_feedback(work.scheme) &&
          is_known_[work.tensor];
 }
 

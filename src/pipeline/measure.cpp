@@ -9,10 +9,11 @@
 namespace quantmill {
 namespace {
 
-std::vector<std::size_t> measured_tasks(const Plan& plan) {
+std::vector<std::size_t> measured_tasks(const Plan& plan, std::span<const float> carried) {
   std::vector<std::size_t> tasks;
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
-    if (is_measured(plan.tensors[plan.write_tasks[task].tensor])) {
+    const std::size_t tensor = plan.write_tasks[task].tensor;
+    if (is_measured(plan.tensors[tensor]) && !(carried[tensor] > 0)) {
       tasks.push_back(task);
     }
   }
@@ -70,7 +71,8 @@ std::vector<RowProducer> make_workers(const Context& context,
 }  // namespace
 
 bool is_measured(const TensorWork& work) {
-  return work.is_quantized() && has_tensor_scale(work.scheme);
+  const bool is_arranged_copy = work.copies_codes && !work.targets.empty();
+  return work.is_quantized() && has_tensor_scale(work.scheme) && !is_arranged_copy;
 }
 
 std::vector<float> measure_weights(const Team& team,
@@ -78,9 +80,10 @@ std::vector<float> measure_weights(const Team& team,
                                    const Checkpoint& checkpoint,
                                    const Plan& plan,
                                    const std::vector<ActivationFold>& folds,
+                                   std::span<const float> carried,
                                    std::uint64_t buffer_bytes,
                                    JobJournal& journal) {
-  const std::vector<std::size_t> measured = measured_tasks(plan);
+  const std::vector<std::size_t> measured = measured_tasks(plan, carried);
   std::vector<double> maxima(plan.write_tasks.size(), 0.0);
   if (measured.empty()) {
     return shared_maxima(plan, maxima);

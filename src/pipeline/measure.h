@@ -4,6 +4,7 @@
 // the whole tensor (has_tensor_scale).
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "checkpoint/reader.h"
@@ -15,16 +16,19 @@
 
 namespace quantmill {
 
+// Unless the scale that its codes have is carried over.
 bool is_measured(const TensorWork& work);
 
-// One value per Plan::tensors, the same for tensors that share a scale; 0 where none is needed, and
-// then nothing is read. A maximum: the same for any number of ranks. Collective. Errors as
+// `carried`: carried_scales, one per Plan::tensors; where above 0 nothing is measured. One value
+// per Plan::tensors, the same for tensors that share a scale; 0 where none is needed, and then
+// nothing is read. A maximum: the same for any number of ranks. Collective. Errors as
 // RowProducer::produce.
 std::vector<float> measure_weights(const Team& team,
                                    const Context& context,
                                    const Checkpoint& checkpoint,
                                    const Plan& plan,
                                    const std::vector<ActivationFold>& folds,
+                                   std::span<const float> carried,
                                    std::uint64_t buffer_bytes,
                                    JobJournal& journal);
 

@@ -202,7 +202,8 @@ void time_writing(const Context& context,
       plan.architecture, make_importance(plan.architecture, statistics, plan.recipe.min_tokens));
   pilot.factor_seconds = factor_seconds(plan, folds, feedback);
   const TensorRanges ranges{std::vector<float>(plan.tensors.size(), 1.0F),
-                            std::vector<float>(plan.tensors.size(), 1.0F)};
+                            std::vector<float>(plan.tensors.size(), 1.0F),
+                            {}};
   std::vector<RowProducer> workers;
   for (int worker = 0; worker < request.workers; ++worker) {
     workers.emplace_back(

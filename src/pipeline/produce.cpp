@@ -40,19 +40,15 @@ std::uint64_t row_buffer_bytes(const Plan& plan, const TensorWork& work) {
   if (work.copies_codes && !work.targets.empty()) {
     return loaded + 2 * work.cols;  // one code a byte, and turned
   }
+  if (work.copies_codes && is_integer(source_of(plan, work).encoding)) {
+    return loaded + 4 * work.cols;  // one code a byte as read, as passed on and turned, and packed
+  }
   const std::uint64_t written =
       (work.is_quantized() ? work.cols * 2 : work.cols * dtype_bits(work.stored) / 8) +
       (is_turned(work) ? 2 * sizeof(float) * work.cols : 0);
   // Codes are taken apart and turned.
   const std::uint64_t arranged = work.targets.empty() ? 0 : written + work.cols;
   return loaded + written + arranged;
-}
-
-// compressed-tensors' weight_shape, I64 [2]: packed codes do not tell the columns.
-void write_shape(const TensorWork& work, std::span<std::byte> bytes) {
-  const std::array<std::uint64_t, 2> shape = {work.rows, work.cols};
-  check_invariant(bytes.size() == sizeof shape, "a shape of another size");
-  std::memcpy(bytes.data(), shape.data(), sizeof shape);
 }
 
 void write_float(float value, std::span<std::byte> bytes) {
@@ -188,8 +184,9 @@ void RowProducer::emit_part(const OutputPlace& place,
 void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, WorkErrors& errors) {
   const TensorWork& work = plan_.tensors[task.tensor];
   choose_factors(work);
-  error_feedback_ =
-      feedback_ != nullptr && feedback_->takes(work) ? feedback_->of(work, folds_) : nullptr;
+  error_feedback_ = feedback_ != nullptr && feedback_->takes(work) && !carries(work)
+                        ? feedback_->of(work, folds_)
+                        : nullptr;
   const std::uint64_t held = rows_held(work);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
     const std::uint64_t end = std::min(begin + held, task.end);
@@ -270,27 +267,6 @@ void RowProducer::decode(const TensorWork& work,
   fold(work, begin + first, values);
 }
 
-void RowProducer::copy_codes(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {
-  const std::span<const std::byte> codes = reader_.stored_codes();
-  encoded_parts_[0].assign(codes.begin(), codes.end());
-  if (source_of(plan_, work).encoding == Encoding::kMx) {
-    const std::span<const std::byte> scales = reader_.stored_scales();
-    encoded_parts_[1].assign(scales.begin(), scales.end());
-    return;
-  }
-  const std::uint64_t held = std::max<std::uint64_t>(1, kWorkElements / work.cols);
-  for (std::uint64_t row = 0; row < rows; row += held) {  // which refuses what is no number
-    values_.resize(std::min(held, rows - row) * work.cols);
-    decode(work, begin, row, {values_.data(), values_.size() / work.cols, work.cols});
-  }
-  const std::size_t of_row = reader_.scales().size() / rows;
-  encoded_parts_[1].clear();
-  for (std::uint64_t row = 0; row < rows; row += work.parts[1].weight_rows) {
-    const auto scales = std::as_bytes(reader_.scales().subspan(row * of_row, of_row));
-    encoded_parts_[1].insert(encoded_parts_[1].end(), scales.begin(), scales.end());
-  }
-}
-
 void RowProducer::encode(const TensorWork& work,
                          std::uint64_t begin,
                          std::uint64_t end,
@@ -304,14 +280,14 @@ void RowProducer::encode(const TensorWork& work,
     reader_.code(coded_);
     return;
   }
-  if (work.copies_codes) {
-    copy_codes(work, begin, rows);
-    return;
-  }
   for (std::size_t part = 0; part < work.parts.size(); ++part) {
     const OutputPlace& place = work.parts[part];
     encoded_parts_[part].resize((place.rows_before(end) - place.rows_before(begin)) *
                                 place.stretches * place.row_bytes);
+  }
+  if (carries(work)) {
+    copy_rows(work, begin, rows);
+    return;
   }
   const std::uint64_t together =
       rows_held_together(work) * (error_feedback_ ? kGptqRowsTogether : 1);
@@ -350,13 +326,7 @@ void RowProducer::quantize(const TensorWork& work,
     codec.set_tensor_largest(ranges_.weights[index]);
   }
   codec.encode(values, parts, folded_importance_, error_feedback_.get());
-  for (std::size_t part = 0; part < parts.size(); ++part) {
-    if (work.parts[part].kind == PartKind::kShape && !parts[part].empty()) {
-      write_shape(work, parts[part]);
-    } else if (work.parts[part].kind == PartKind::kInputScale && !parts[part].empty()) {
-      write_float(input_scale(work.scheme, ranges_.inputs[index]), parts[part]);
-    }
-  }
+  write_beside(work, parts);
   restored_.resize(values_.size());
   const FloatMatrix restored{restored_.data(), values.rows, values.cols};
   codec.decode(parts, restored);

@@ -28,6 +28,7 @@ namespace quantmill {
 struct TensorRanges {
   std::vector<float> weights;
   std::vector<float> inputs;
+  std::vector<float> carried;  // of whole tensors, as stored (carried_scales)
 };
 
 // Of quantized values against the folded ones.
@@ -84,8 +85,21 @@ class RowProducer {
                  std::uint64_t begin,
                  std::span<const std::byte> bytes,
                  const Emit& emit) const;
-  // Fills encoded_parts_ with loaded rows as they are stored, scales as floats if not MX's.
-  void copy_codes(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
+  // Whether the codes of a tensor are carried over as they are stored.
+  [[nodiscard]] bool carries(const TensorWork& work) const;
+  // Fills encoded_parts_ with loaded rows of which that is so.
+  void copy_rows(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
+  void copy_codes(const TensorWork& work,
+                  std::uint64_t begin,
+                  std::uint64_t rows,
+                  std::span<const std::span<std::byte>> parts);
+  void copy_integers(const TensorWork& work,
+                     std::uint64_t begin,
+                     std::uint64_t rows,
+                     std::span<const std::span<std::byte>> parts);
+  void check_decoded(const TensorWork& work, std::uint64_t begin, std::uint64_t rows);
+  // Fills the parts that are not of rows: the shape, the scale of inputs.
+  void write_beside(const TensorWork& work, std::span<const std::span<std::byte>> parts) const;
   // Fills encoded_parts_ with rows [begin, end).
   void encode(const TensorWork& work, std::uint64_t begin, std::uint64_t end, WorkErrors& errors);
   // Fills the parts with what rows of folded values are quantized to.

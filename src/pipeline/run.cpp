@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "pipeline/assemble.h"
+#include "pipeline/carried_scales.h"
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
 #include "pipeline/given_scales.h"
@@ -137,8 +138,9 @@ std::string run_phases(const JobSubject& job,
     warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
     ranges.inputs = largest_inputs(plan, folds, inputs);
   });
-  ranges.weights =
-      measure_weights(team, job.context, job.checkpoint, plan, folds, job.buffer_bytes, journal);
+  ranges.carried = carried_scales(team, job.checkpoint, plan);
+  ranges.weights = measure_weights(
+      team, job.context, job.checkpoint, plan, folds, ranges.carried, job.buffer_bytes, journal);
   const double measure_seconds = clock.finish("measure");
   if (std::ranges::any_of(plan.tensors, is_measured)) {
     job.log.info(fmt::format("measure: the largest weights in {:.1f} s", measure_seconds));

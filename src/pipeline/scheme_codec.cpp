@@ -221,10 +221,25 @@ void SchemeCodec::store_integers(ConstFloatMatrix values,
                {scales_.data(), values.rows, values.cols / spec.group},
                zero_points_,
                integers_);
+  pack(values.rows, values.cols, parts);
+}
+
+void SchemeCodec::store(const CodedRows& rows, std::span<const std::span<std::byte>> parts) {
+  const auto codes =
+      std::span(reinterpret_cast<const std::int8_t*>(rows.codes.data()), rows.codes.size());
+  integers_.assign(codes.begin(), codes.end());
+  scales_ = rows.scales;
+  zero_points_ = rows.zero_points;
+  pack(rows.rows, rows.cols, parts);
+}
+
+void SchemeCodec::pack(std::size_t rows,
+                       std::size_t cols,
+                       std::span<const std::span<std::byte>> parts) const {
   if (layout_ == Layout::kQuark) {
-    pack_turned(values.rows, values.cols, parts);
+    pack_turned(rows, cols, parts);
   } else {
-    pack_integers(values.rows, values.cols, parts);
+    pack_integers(rows, cols, parts);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/gptq.h"
 #include "kernels/matrix.h"
 #include "kernels/mx.h"
+#include "pipeline/coded_rows.h"
 #include "plan/recipe.h"
 
 namespace quantmill {
@@ -43,6 +44,10 @@ class SchemeCodec {
               std::span<const float> importance = {},
               const ErrorFeedback* feedback = nullptr);
 
+  // Puts integers that are there already into the bytes of the stored parts, as encode. `rows` has
+  // the scheme's groups, scales of values that its type has, and zero points where it has any.
+  void store(const CodedRows& rows, std::span<const std::span<std::byte>> parts);
+
   // What the codes just made stand for. Same shape and parts as encode.
   void decode(std::span<const std::span<std::byte>> parts, FloatMatrix values) const;
 
@@ -63,6 +68,7 @@ class SchemeCodec {
                        std::span<const float> importance);
   // Codes into parts, from integers_.
   void store_integers(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts);
+  void pack(std::size_t rows, std::size_t cols, std::span<const std::span<std::byte>> parts) const;
   // From integers_, scales_ and zero_points_ of such a matrix, as compressed-tensors stores them…
   void pack_integers(std::size_t rows,
                      std::size_t cols,

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "checkpoint/reader.h"
 #include "kernels/convert.h"
+#include "pipeline/carried_scales.h"
 #include "pipeline/findings.h"
 #include "pipeline/fold_table.h"
 #include "pipeline/function_proof.h"
@@ -356,8 +357,9 @@ void verify_against(const Team& team,
     }
   });
   JobJournal none;
-  job.ranges.weights =
-      measure_weights(team, context, *job.source, *job.plan, job.folds, kBufferBytes, none);
+  job.ranges.carried = carried_scales(team, *job.source, *job.plan);
+  job.ranges.weights = measure_weights(
+      team, context, *job.source, *job.plan, job.folds, job.ranges.carried, kBufferBytes, none);
   verify_bytes(team, context, options, job, report);
   if (options.function) {
     verify_function(team, context, job, report);

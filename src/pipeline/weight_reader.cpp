@@ -49,10 +49,6 @@ std::span<const std::uint8_t> as_codes(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
 }
 
-bool is_integer(const SourceWeight& weight) {
-  return weight.encoding == Encoding::kInt8 || weight.encoding == Encoding::kPackedInt;
-}
-
 // Reads rows of `row_bytes` each, which start at byte `base` of a stored tensor; rows that follow
 // each other at once.
 void read_runs(const Checkpoint& checkpoint,
@@ -149,7 +145,7 @@ void WeightReader::load(const ModelTensor& tensor,
   load_codes(wanted);
   if (!weight_->is_plain()) {
     load_scales(wanted);
-    if (is_integer(*weight_)) {
+    if (is_integer(weight_->encoding)) {
       unpack(wanted);
     }
   }

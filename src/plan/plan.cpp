@@ -10,6 +10,7 @@
 #include "kernels/convert.h"
 #include "kernels/mx.h"
 #include "plan/architecture_file.h"
+#include "plan/carried_codes.h"
 #include "plan/kv_scales.h"
 #include "plan/module_patterns.h"
 #include "plan/placement.h"
@@ -149,22 +150,6 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bo
   }
 }
 
-// Whether rows of a source hold the scheme's codes, so that they can be carried over.
-bool has_codes(const SourceWeight& source, const RowRange& rows, Scheme scheme) {
-  if (scheme == Scheme::kSource) {
-    return true;
-  }
-  if (source.encoding == Encoding::kMx && is_mx(scheme)) {
-    return source.element == mx_element(scheme);
-  }
-  const bool by_channel = scheme == Scheme::kFp8Channel && source.block_rows == 1 &&
-                          source.block_cols == source.entry.shape.back();
-  const bool by_block = scheme == Scheme::kFp8Block && source.block_rows == rows_together(scheme) &&
-                        source.block_cols == rows_together(scheme) && rows.groups == 1 &&
-                        rows.start % rows_together(scheme) == 0;
-  return source.encoding == Encoding::kFp8 && (by_channel || by_block);
-}
-
 // What is made of a tensor that is quantized: one output tensor, or one for each part of a slice.
 void add_quantized(const ModelTensor& tensor,
                    const SourceWeight& source,
@@ -184,7 +169,7 @@ void add_quantized(const ModelTensor& tensor,
     work.name = part.name;
     work.rows = part.rows.num_rows();
     work.source_rows = part.rows;
-    work.copies_codes = may_copy_codes && has_codes(source, part.rows, work.scheme);
+    work.copies_codes = may_copy_codes && holds_codes(source, part.rows, work.scheme);
     all.push_back(work);
   }
 }

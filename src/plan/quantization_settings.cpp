@@ -50,6 +50,8 @@ CodeSettings read_codes(const JsonValue& section) {
       codes.element = value.text;
     } else if (key == "dtype" && codes.integer.empty() && value.text.ends_with("int4")) {
       codes.integer = value.text;
+    } else if (key == "symmetric") {
+      codes.is_symmetric = value.text == "true";
     }
   });
   if (block_size.size() == 2 && block_size[0] != 0 && block_size[1] != 0) {
@@ -133,6 +135,7 @@ QuantizationSettings read_quantization_settings(const std::string& config_json) 
   settings.bits = number_of(*section, "bits");
   settings.group_size = number_of(*section, "group_size");
   settings.reorders_columns = text_of(*section, "desc_act") == "true";
+  settings.is_symmetric = text_of(*section, "sym") == "true";
   settings.checkpoint_format =
       text_of(*section, settings.method == "awq" ? "version" : "checkpoint_format");
   if (const JsonValue* const exported = section->find("export")) {

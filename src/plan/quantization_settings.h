@@ -16,6 +16,7 @@ struct CodeSettings {
   std::string integer;  // the first "dtype" that names integers: int4, uint4
   std::optional<std::uint64_t> num_bits;
   std::vector<std::uint64_t> block_size;  // rows, cols
+  bool is_symmetric = false;              // Quark: its zero points are 0
 };
 
 struct QuantizationSettings {
@@ -23,6 +24,7 @@ struct QuantizationSettings {
   std::optional<std::uint64_t> bits;        // AutoAWQ, GPTQ
   std::optional<std::uint64_t> group_size;  // of them; none: all columns
   bool reorders_columns = false;            // GPTQ's "desc_act"
+  bool is_symmetric = false;                // GPTQ's "sym"
   std::string checkpoint_format;            // of GPTQ, or AutoAWQ's "version"
   std::string pack_method;                  // of Quark
 

@@ -67,19 +67,22 @@ void choose_packing(const QuantizationSettings& settings, SourceWeight& weight) 
     weight.packing = {known_bits(weight, settings.bits.value_or(4), true)};
     weight.packs_rows = true;
     weight.adds_one_to_zero_points = format != "gptq_v2";
+    weight.zero_points_are_zero = settings.is_symmetric;
   } else if (settings.method == "awq") {
     if (!format.empty() && format != "gemm" && format != "GEMM") {
       fail(weight, fmt::format("AutoAWQ's version {} is not known; gemm is", format));
     }
     weight.packing = {known_bits(weight, settings.bits.value_or(4), false), NibbleOrder::kAwq};
   } else if (settings.method == "quark") {
-    const std::string& integer = settings.codes_of(module_of(weight.entry.name)).integer;
+    const CodeSettings& codes = settings.codes_of(module_of(weight.entry.name));
+    const std::string& integer = codes.integer;
     if (integer.empty()) {
       fail(weight, "packed integers, but config.json does not say whether they are int4 or uint4");
     }
     weight.packing.order =
         settings.pack_method == "order" ? NibbleOrder::kSequential : NibbleOrder::kAwq;
     weight.packing.code = integer == "uint4" ? IntCode::kOffset : IntCode::kTwosComplement;
+    weight.zero_points_are_zero = integer == "int4" && codes.is_symmetric;
   } else {
     fail(
         weight,

@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/checked.h"
 #include "base/error.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
 #include "plan/architecture_file.h"
 #include "plan/quantization_settings.h"
+#include "plan/source_bytes.h"
 #include "plan/source_integers.h"
 
 namespace quantmill {
@@ -139,6 +139,7 @@ class WeightFinder {
       read_coded(weight);
     }
     weight.entry.dtype = DType::kBf16;
+    weight.scale_dtype = entry(*weight.scales).dtype;
     return weight;
   }
 
@@ -273,55 +274,7 @@ class WeightFinder {
     } else if (weight.entry.dtype == DType::kU8) {
       read_four_bits(weight, false);
     } else {
-      read_bytes(weight);
-    }
-  }
-
-  // FP8 and INT8 codes, one to a byte.
-  void read_bytes(SourceWeight& weight) {
-    const TensorEntry& scales = entry(*weight.scales);
-    const std::vector<std::uint64_t>& codes = weight.entry.shape;
-    const std::uint64_t rows = codes[codes.size() - 2];
-    const std::uint64_t cols = codes.back();
-    const bool is_float = weight.entry.dtype == DType::kF8E4m3;
-    if (is_float && scales.dtype == DType::kU8 &&
-        scales.shape == with_last(codes, rows, cols / kMxBlock) && cols % kMxBlock == 0) {
-      weight.encoding = Encoding::kMx;
-      weight.element = ElementFormat::kE4m3;
-      return;
-    }
-    weight.encoding = is_float ? Encoding::kFp8 : Encoding::kInt8;
-    const std::vector<std::uint64_t>& block = codes_of(weight).block_size;
-    const std::uint64_t block_rows = block[0];
-    const std::uint64_t block_cols = block[1];
-    const std::vector<std::uint64_t> leading(codes.begin(), codes.end() - 2);
-    std::vector<std::uint64_t> per_row = leading;
-    per_row.push_back(rows);
-    if (scales.shape ==
-        with_last(codes, divide_up(rows, block_rows), divide_up(cols, block_cols))) {
-      weight.block_rows = block_rows;
-      weight.block_cols = block_cols;
-    } else if (scales.shape == per_row || scales.shape == with_last(codes, rows, 1)) {
-      weight.block_cols = cols;
-    } else if (scales.num_elements() == 1 && leading.empty()) {
-      weight.block_rows = rows;
-      weight.block_cols = cols;
-    } else {
-      fail_scales(stored_, weight);
-    }
-    check_scale_type(weight);
-    if (weight.zero_points) {
-      fail(fmt::format("tensor {}: zero points beside codes of 8 bits are not known",
-                       weight.entry.name));
-    }
-  }
-
-  void check_scale_type(const SourceWeight& weight) const {
-    const DType dtype = entry(*weight.scales).dtype;
-    const bool is_known = dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16 ||
-                          dtype == DType::kF8E8m0 || dtype == DType::kU8;
-    if (!is_known) {
-      fail_scales(stored_, weight);
+      describe_byte_codes(stored_, codes_of(weight), weight);
     }
   }
 
@@ -337,13 +290,15 @@ class WeightFinder {
                     names));
   }
 
-  // A scale without codes means that something was lost; what servers need at run time goes.
+  // A scale without codes means that something was lost; what servers need at run time goes. But
+  // not ModelOpt's scale of inputs that a weight was divided by: it is a part of the function.
   void check_belongs_to_nothing(std::size_t index) const {
     for (const std::string_view suffix : {".weight_scale_inv",
                                           ".weight_scale",
                                           ".weight_global_scale",
                                           ".weight_scale_2",
-                                          ".qzeros"}) {
+                                          ".qzeros",
+                                          ".pre_quant_scale"}) {
       if (ends_with(entry(index), suffix)) {
         fail(
             fmt::format("tensor {}: {} belongs to a quantized weight of a format that is not known",
@@ -387,6 +342,10 @@ std::string_view encoding_name(Encoding encoding) {
       return "packed int";
   }
   return "";
+}
+
+bool is_integer(Encoding encoding) {
+  return encoding == Encoding::kInt8 || encoding == Encoding::kPackedInt;
 }
 
 std::vector<SourceWeight> find_weights(const std::vector<SourceTensor>& stored,

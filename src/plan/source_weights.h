@@ -32,6 +32,7 @@ struct SourceWeight {
   Encoding encoding = Encoding::kPlain;
   std::size_t codes = 0;                   // or the tensor itself
   std::optional<std::size_t> scales;       // none for kPlain
+  DType scale_dtype = DType::kF32;         // as stored
   std::optional<std::size_t> zero_points;  // kPackedInt
   std::optional<std::size_t> global_scale;
   bool divides_by_global_scale = false;  // compressed-tensors stores its inverse
@@ -41,7 +42,8 @@ struct SourceWeight {
   std::uint64_t block_cols = 1;
   bool turned = false;      // the codes are those of the transposed weight; kMx, kPackedInt
   bool packs_rows = false;  // turned kPackedInt: words hold codes of one column (GPTQ)
-  bool adds_one_to_zero_points = false;      // what is stored is one less, modulo 2^bits
+  bool adds_one_to_zero_points = false;  // what is stored is one less, modulo 2^bits
+  bool zero_points_are_zero = false;     // of a code that counts from below, as config.json says
   std::optional<std::size_t> column_groups;  // kPackedInt: which group each column is in
 
   [[nodiscard]] bool is_plain() const { return encoding == Encoding::kPlain; }
@@ -51,6 +53,8 @@ struct SourceWeight {
 };
 
 std::string_view encoding_name(Encoding encoding);
+
+bool is_integer(Encoding encoding);  // kInt8, kPackedInt
 
 // The weights in the order of the tensors that hold their codes; scales, zero points and what only
 // matters at run time (input scales) disappear. Spellings: X.weight with X.weight_scale_inv,

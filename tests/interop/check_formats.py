@@ -13,10 +13,12 @@ import shutil
 import torch
 
 import folding
+import format_makers
 import format_models
 import format_readers
 import format_sources
 import mxfp4
+import quark_modules
 import tiny_models
 from format_readers import problem
 from report import Report
@@ -77,7 +79,18 @@ def sources(plain):
         yield ("transformers", f"FP8 blocks, scales {scale_format or 'float32'}",
                lambda folder, form=scale_format: format_sources.write_with_transformers(plain, folder, form),
                format_readers.read_with_transformers, False)
-    yield "transformers", "gpt-oss MXFP4", format_sources.write_gpt_oss, format_readers.read_with_transformers, False
+    yield "transformers", "gpt-oss MXFP4, of random codes", format_sources.write_gpt_oss, format_readers.read_with_transformers, False
+    yield ("triton", "gpt-oss MXFP4, of weights", lambda folder: format_sources.write_gpt_oss(folder, format_sources.downcast),
+           format_readers.read_with_transformers, False)
+    yield ("AutoAWQ", "INT4 of 128 with zero points", lambda folder: format_makers.write_with_autoawq(plain, folder),
+           format_makers.read_with_autoawq, False)
+    for bits, symmetric, reorders in ((4, True, False), (4, False, True), (8, True, False)):
+        what = f"INT{bits}{', symmetric' if symmetric else ' with zero points'}{', columns reordered' if reorders else ''}"
+        yield ("AutoGPTQ", what, lambda folder, options=(bits, symmetric, reorders): format_makers.write_with_autogptq(plain, folder, *options),
+               format_makers.read_with_autogptq, False)
+    for preset in format_makers.MODELOPT_PRESETS:
+        yield ("ModelOpt", preset, lambda folder, preset=preset: format_makers.write_with_modelopt(plain, folder, preset),
+               format_makers.read_with_modelopt, False)
 
 
 def check_source(report, table, stored, maker, what, write, reader, rounds):
@@ -95,12 +108,24 @@ def check_source(report, table, stored, maker, what, write, reader, rounds):
                      None if seen == f"other values in {module}.weight" else str(seen))
 
 
+def check_smoothed(report):
+    """ModelOpt's SmoothQuant divides inputs at run time by what the weights were multiplied by; without that, values are others."""
+    folder = format_models.WORK / "source"
+    format_makers.write_with_modelopt(format_models.WORK / "llama", folder, "INT8_SMOOTHQUANT_CFG")
+    try:
+        wrong = f"it reads {len(read_with_quantmill(folder, None))} tensors"
+    except RuntimeError as error:
+        wrong = None if "pre_quant_scale" in str(error) else str(error)
+    report.check("ModelOpt INT8_SMOOTHQUANT_CFG: quantmill refuses weights that inputs are scaled for", wrong)
+
+
 def check_sources(report):
     plain = format_models.WORK / "llama"
     stored = format_models.tensors(plain)
     table = [("written by", "format", "quantmill's values")]
     for source in sources(plain):
         report.section(" ".join(source[:2]), check_source, table, stored, *source)
+    report.section("ModelOpt, smoothed", check_smoothed)
     report.table("Sources", table)
 
 
@@ -146,6 +171,9 @@ def check_target(report, table, model, scheme, layout):
                             as_loaded, decodes_experts or rounds)
         cell += ", " + check_logits(report, f"{what}: transformers", scheme, folder, source, wanted)
     table.append((scheme, layout, model, maker, cell))
+    experts = ", experts" if model == "qwen3-moe" else ""
+    report.cell(f"{scheme} {layout}", "maker's library" + experts, maker)
+    report.cell(f"{scheme} {layout}", "transformers" + experts, cell if cell != "-" else "does not read it")
 
 
 def check_targets(report):
@@ -173,6 +201,24 @@ def decoded_blocks(stored):
     return values
 
 
+def gpt_oss_faults(name):
+    """{fault of the experts of this name: ((change to the tensors, change to config.json), what is seen, None: anything)}"""
+    def halved(tensors):
+        tensors[name + "_scales"] -= 1
+
+    def missing(tensors):
+        del tensors[name + "_scales"]
+
+    def turned(tensors):
+        tensors[name + "_blocks"] = tensors[name + "_blocks"].transpose(1, 2)
+
+    def listed(config):
+        config["quantization_config"]["modules_to_not_convert"].append(name.rpartition(".")[0])
+
+    return {"halved scales": ((halved,), f"other values in {name}"), "missing scales": ((missing,), None),
+            "blocks of another shape": ((turned,), None), "experts in the list": ((None, listed), None)}
+
+
 def check_gpt_oss(report):
     source = format_models.WORK / "gpt-oss"
     tiny_models.save("gpt-oss", tiny_models.build("gpt-oss").to(torch.bfloat16), source)
@@ -185,16 +231,33 @@ def check_gpt_oss(report):
     report.check(f"{what} reads {len(wanted)} tensors as decoded", found)
     name = next(name for name in sorted(wanted) if name + "_scales" in format_models.tensors(folder))
 
-    def halved(tensors):
-        tensors[name + "_scales"] -= 1
-
-    def missing(tensors):
-        del tensors[name + "_scales"]
-
-    for fault, change, seen in (("halved scales", halved, f"other values in {name}"), ("missing scales", missing, None)):
-        broken = format_models.write_copy(folder, "gpt-oss.broken", change)
+    report.cell("mxfp4 gpt-oss", "transformers, experts", found or "exact in BF16")
+    for fault, (changes, seen) in gpt_oss_faults(name).items():
+        broken = format_models.write_copy(folder, "gpt-oss.broken", *changes)
         found = problem(format_readers.read_with_transformers, broken, stored, wanted, True)
         report.check(f"{what}: {fault} are seen", None if found and seen in (None, found) else str(found))
+
+
+# --- Scales of the key-value cache in Quark's layout; what vLLM makes of either layout's: vllm_cache.py
+
+def check_quark_cache(report):
+    source = format_models.WORK / "llama"
+    stored = format_models.tensors(source)
+    folder = format_models.WORK / "cache.quark"
+    folding.quantmill("quantize", source, folder, "--scheme", "fp8-channel", "--layout", "quark", "--scaling", "none", "--kv-cache", "fp8",
+                      "--stats", format_models.record_inputs(source))
+    wanted = {name.removesuffix(".output_scale"): tensor.item() for name, tensor in format_models.tensors(folder).items()
+              if name.endswith(".output_scale")}
+    found = quark_modules.output_scales(folder, stored)
+    report.check(f"amd-quark has the {len(wanted)} scales of the key-value cache",
+                 None if found == wanted and len(wanted) == 2 * format_models.SIZES["num_hidden_layers"] else str(found))
+    name = format_models.ATTENTION + "v_proj.output_scale"
+    broken = format_models.write_copy(folder, "cache.broken", lambda tensors: tensors.pop(name))
+    try:
+        seen = f"taken, with {len(quark_modules.output_scales(broken, stored))} scales"
+    except ValueError as error:
+        seen = None if "v_proj.output_quantizer.scale" in str(error) else str(error)
+    report.check("amd-quark refuses one without a scale of the cache", seen)
 
 
 if __name__ == "__main__":
@@ -205,4 +268,5 @@ if __name__ == "__main__":
     report.section("gpt-oss", check_gpt_oss)
     report.section("sources", check_sources)
     report.section("targets", check_targets)
+    report.section("amd-quark's scales of the cache", check_quark_cache)
     report.close()

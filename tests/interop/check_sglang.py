@@ -126,6 +126,7 @@ def check_target(report, table, source, scheme, layout):
         found = problem(folder)
         report.check(f"{what} has no such scheme", None if found and expected in found else str(found))
         table.append((scheme, layout, "refused: " + expected))
+        report.cell(f"{scheme} {layout}", "SGLang", f"refuses: {expected}")
         return
     chosen = read(folder)
     wanted = sum(name.endswith("_proj.weight") and format_models.is_quantized(format_models.tensors(folder), name.removesuffix(".weight"))
@@ -137,6 +138,7 @@ def check_target(report, table, source, scheme, layout):
     missed = [fault for fault, found in faults if found is None]
     report.check(f"{what} sees {len(faults) - len(missed)} of {len(faults)} faults", ", ".join(missed) or None)
     table.append((scheme, layout, ", ".join(chosen)))
+    report.cell(f"{scheme} {layout}", "SGLang", ", ".join(chosen))
 
 
 def check_targets(report):

@@ -133,6 +133,9 @@ def check_target(report, table, tokenizer, statistics, target):
     near = check_near(report, f"{what}: vLLM", found, reference, vllm_limit)
     check_text(report, f"{what}: vLLM", scheme, found, text)
     table.append((scheme, layout, " ".join(options), cell, near, repr(text)))
+    target_name = f"{scheme} {layout}" if "--scheme-for" not in options else f"{scheme} {layout} {options[-1]}"
+    report.cell(target_name, "SmolLM2, transformers", f"text within {cell}" if cell != "-" else "not shown: ragged blocks")
+    report.cell(target_name, "SmolLM2, vLLM", f"text within {near}, goes on{text!r}")
     if (scheme, layout) == WITH_FAULTS:
         check_faults(report, f"{what}: transformers", in_transformers, folder, reference, transformers_limit)
         check_faults(report, f"{what}: vLLM", lambda broken: in_vllm(broken)[0], folder, reference, vllm_limit)

@@ -13,6 +13,7 @@ import torch
 
 import format_models
 import format_readers
+import vllm_cache
 import vllm_engine
 from report import Report
 
@@ -69,6 +70,7 @@ def check_target(report, table, source, scheme, layout):
     report.check(f"{what} generates {vllm_engine.NUM_TOKENS} tokens, log-probabilities differ by {change:.3f}",
                  None if is_near else f"more than {limit}")
     table.append((scheme, layout, wrong or "as decoded", f"{change:.3f}"))
+    report.cell(f"{scheme} {layout}", "vLLM", f"{wrong or 'weights as decoded'}, generates{'' if is_near else ' other tokens'}")
     if (scheme, layout) in WITH_FAULTS:
         format_models.check_faults(report, what, folder, lambda broken: problem(broken, linears))
 
@@ -85,4 +87,5 @@ if __name__ == "__main__":
     report = Report()
     format_models.start()
     report.section("vLLM", check_targets)
+    report.section("vLLM's cache", vllm_cache.check)
     report.close()

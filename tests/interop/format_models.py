@@ -51,6 +51,7 @@ MOE_TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("nvfp4", "c
                ("fp8-channel", "compressed-tensors"), ("fp8-block", "fp8"), ("int8", "compressed-tensors"),
                ("int4-g128", "compressed-tensors"), ("int4-g128", "quark"), ("mxfp4+fp8-channel", "quark"),
                ("int4-g128+fp8-channel", "compressed-tensors"))
+SCALES = ("weight_scale_inv", "weight_scale", "scales")  # beside a linear's codes, the last in AutoAWQ's and GPTQ's files
 # Linears that stay BF16, among them some that servers fuse, so that the lists of such have to be right.
 KEPT = ("*layers.1.self_attn.[qkv]_proj", "*layers.1.mlp.down_proj")
 
@@ -115,7 +116,7 @@ def settings(folder):
 
 
 def is_quantized(stored, module):
-    return any(f"{module}.weight_{suffix}" in stored for suffix in ("scale", "scale_inv"))
+    return any(f"{module}.{name}" in stored for name in SCALES)
 
 
 def expected(folder, source, scheme):
@@ -161,7 +162,7 @@ LISTS = ("exclude", "ignore", "modules_to_not_convert")
 
 def part(stored, module, kind):
     """The name of the module's tensor of codes or of scales."""
-    names = {"codes": ("weight_packed", "weight"), "scales": ("weight_scale_inv", "weight_scale")}[kind]
+    names = {"codes": ("weight_packed", "weight"), "scales": SCALES}[kind]
     return next(f"{module}.{name}" for name in names if f"{module}.{name}" in stored)
 
 

@@ -61,7 +61,7 @@ def read_with_amd_quark(folder, source):
 
 
 def check_list(folder):
-    """transformers ignores the list of FP8 when it dequantizes: its own matching of names, against the tensors."""
+    """transformers ignores its lists when it dequantizes: its own matching of names, against the tensors."""
     section = format_models.settings(folder)["quantization_config"]
     stored = format_models.tensors(folder)
     names = [name.removesuffix(".weight") for name, tensor in stored.items()
@@ -69,6 +69,18 @@ def check_list(folder):
     for name in names:
         if should_convert_module(name, section["modules_to_not_convert"]) != format_models.is_quantized(stored, name):
             raise ValueError(f"{name}: the list and the tensors do not agree whether it is quantized")
+
+
+def check_list_of_experts(folder):
+    """The same for MXFP4, of which it holds experts alone."""
+    listed = format_models.settings(folder)["quantization_config"]["modules_to_not_convert"]
+    names = format_models.tensors(folder).keys()
+    for module in {name.rpartition(".")[0] for name in names if ".experts." in name}:
+        if should_convert_module(module, listed) != any(name.startswith(module + ".") and name.endswith("_blocks") for name in names):
+            raise ValueError(f"{module}: the list and the tensors do not agree whether it is quantized")
+
+
+LISTS = {"fp8": check_list, "mxfp4": check_list_of_experts}
 
 
 @torch.no_grad()
@@ -97,8 +109,7 @@ def values_in_transformers(model):
 
 def read_with_transformers(folder, _):
     model, _ = load_with_transformers(folder, dtype_in_transformers(folder))
-    if format_models.settings(folder)["quantization_config"]["quant_method"] == "fp8":
-        check_list(folder)
+    LISTS.get(format_models.settings(folder)["quantization_config"]["quant_method"], lambda _: None)(folder)
     return values_in_transformers(model)
 
 

@@ -13,6 +13,7 @@ from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig, QuantizationStrategy, preset_name_to_scheme
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from quark.torch import LLMTemplate, ModelQuantizer, export_safetensors
+from quark.torch.kernel.mx.triton import downcast_to_mxfp_torch
 from safetensors.torch import save_file
 from transformers.integrations.finegrained_fp8 import Fp8Quantize
 
@@ -111,8 +112,20 @@ def write_with_transformers(source, folder, scale_format):
     write(source, folder, stored, FP8_LIST | ({"scale_fmt": scale_format} if scale_format else {}))
 
 
-def write_gpt_oss(folder):
-    """The layout that transformers reads as gpt-oss; it writes it on GPUs only, so the codes here are random."""
+def random_codes(weight, generator):
+    """Every code there is, which a rounded weight does not have."""
+    experts, rows, columns = weight.shape
+    return (torch.randint(0, 256, (experts, rows, columns // 2), generator=generator, dtype=torch.uint8),
+            torch.randint(110, 126, (experts, rows, columns // 32), generator=generator, dtype=torch.uint8))
+
+
+def downcast(weight, _):
+    """Triton's downcast_to_mxfp, by which transformers and OpenAI make such blocks on GPUs: its reference in torch, as Quark ships it."""
+    return downcast_to_mxfp_torch(weight.contiguous(), torch.uint8, axis=-1)[:2]
+
+
+def write_gpt_oss(folder, encode=random_codes):
+    """The layout that transformers reads as gpt-oss; it writes it on GPUs only, so names and section are written here."""
     plain = folder.with_name(folder.name + "-plain")
     tiny_models.save("gpt-oss", tiny_models.build("gpt-oss").to(torch.bfloat16), plain)
     generator = torch.Generator().manual_seed(3)
@@ -121,11 +134,9 @@ def write_gpt_oss(folder):
         if tensor.dim() != 3:
             stored[name] = tensor
             continue
-        experts, columns, rows = tensor.shape
-        stored[name + "_blocks"] = torch.randint(0, 256, (experts, rows, columns // 32, 16), generator=generator,
-                                                 dtype=torch.uint8)
-        stored[name + "_scales"] = torch.randint(110, 126, (experts, rows, columns // 32), generator=generator,
-                                                 dtype=torch.uint8)
+        codes, scales = encode(tensor.transpose(1, 2), generator)
+        stored[name + "_blocks"] = codes.reshape(*scales.shape, 16)
+        stored[name + "_scales"] = scales
     write(plain, folder, stored, {"quant_method": "mxfp4",
                                   "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
                                                              "model.embed_tokens", "lm_head"]})

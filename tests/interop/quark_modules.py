@@ -40,8 +40,18 @@ def values(model):
     return {name: value.detach() for name, value in found.items()}
 
 
-def read(folder, source):
+def load(folder, source):
     """`source`: the tensors that the tree is built from."""
     model = nn.Module()
     add_modules(model, source)
-    return values(import_model_from_safetensors(model, str(folder)))
+    return import_model_from_safetensors(model, str(folder))
+
+
+def read(folder, source):
+    return values(load(folder, source))
+
+
+def output_scales(folder, source):
+    """By module: what Quark's modules multiply their outputs' codes by, which are what the key-value cache holds."""
+    return {name: module.output_quantizer.scale.item() for name, module in load(folder, source).named_modules()
+            if getattr(module, "output_quantizer", None) is not None}

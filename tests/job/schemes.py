@@ -168,6 +168,9 @@ class Schemes(PreparedTest):
     def test_a_layout_that_lacks_the_scheme_is_refused(self):
         result = self.run_program("plan", self.model, self.folder / "out", "--scheme", "int8", "--layout", "quark", "--scaling", "none")
         self.assert_refused(result, 2, '"quark" takes the schemes mxfp4', '"int8" the layouts compressed-tensors')
+        for scheme in ("nvfp4", "mxfp8"):  # see docs/formats.md
+            result = self.run_program("plan", self.model, self.folder / "out", "--scheme", scheme, "--layout", "quark", "--scaling", "none")
+            self.assert_refused(result, 2, '"quark" takes the schemes mxfp4', f'"{scheme}" the layouts compressed-tensors')
         result = self.run_program("plan", self.model, self.folder / "out", "--scheme", "int4-g128", "--scaling", "none")
         self.assert_refused(result, 3, "64 columns are not a multiple of the 128 that share a scale in int4-g128", "--keep")
 

@@ -371,6 +371,20 @@ class Sources(JobTest):
             result = self.run_program("quantize", source, self.folder / "out", "--scaling", "none")
             self.assert_refused(result, 3, *words)
 
+    def test_scales_of_inputs_that_belong_to_the_function_are_refused(self):
+        self.put_blocks()
+        tensors = self.tensors | {"model.layers.1.self_attn.o_proj.pre_quant_scale": ("BF16", to_bf16(np.ones(HEADS * 32)))}
+        source = self.save({"quant_method": "modelopt", "weight_block_size": [48, 40]}, tensors)
+        result = self.run_program("convert", source, self.folder / "out", "--scheme", "bf16", "--allow-unknown")
+        self.assert_refused(result, 3, r"o_proj.pre_quant_scale: BF16 \[128\] belongs to a quantized weight")
+
+    def test_fp8_blocks_whose_scales_modelopt_divides(self):
+        for name in self.linears("self_attn", "experts.1"):
+            rows, cols = self.tensors[name][1].shape
+            stored, scales = self.scales((-(-rows // 48), -(-cols // 40)), "F32")
+            self.put_fp8(name, (stored[:, None, :, None], scales), "F32", (48, 40), ".weight_scale")
+        self.check({"quant_method": "modelopt", "quant_algo": "fp8_pb_wo", "weight_block_size": [48, 40]})
+
     def test_a_code_that_is_no_number_is_found(self):
         self.put_blocks()
         name = "model.layers.0.mlp.experts.1.up_proj.weight"

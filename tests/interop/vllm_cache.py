@@ -1,11 +1,6 @@
 """Scales of the key-value cache: vLLM finds those that quantmill wrote, and where the CPU lets it, generates with such a
 cache."""
 
-import os
-
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than all that is computed here
-os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-
 import torch
 from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import CompressedTensorsKVCacheMethod
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
@@ -13,7 +8,6 @@ from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 import format_models
 import vllm_engine
 from folding import quantmill
-from report import Report
 
 # Names of a layer's two scales in the file, below self_attn.
 LAYOUTS = {"compressed-tensors": ("k_scale", "v_scale"), "quark": ("k_proj.output_scale", "v_proj.output_scale")}
@@ -70,6 +64,7 @@ def check_layout(report, source, statistics, layout):
     found, with_fp8 = read(folder, "fp8")
     report.check(f"{layout}: vLLM has the scales of {len(wanted)} layers",
                  None if found == wanted else f"{found}, not {wanted}")
+    report.cell(f"fp8-channel {layout}", "vLLM, FP8 cache", "scales as written" if found == wanted else "other scales")
     if with_fp8 is not None:
         change = (with_fp8 - read(folder, "bfloat16")[1]).abs().mean().item()
         report.check(f"{layout}: vLLM generates with such a cache, log-probabilities differ by {change:.3f}",
@@ -89,9 +84,3 @@ def check(report):
     for layout in LAYOUTS:
         report.section(layout, check_layout, source, statistics, layout)
 
-
-if __name__ == "__main__":
-    report = Report()
-    format_models.start()
-    report.section("cache", check)
-    report.close()
