@@ -90,8 +90,8 @@ class GroupSearcher {
     candidates_.clear();
     for (const ScaleExponents exponents : tried_exponents(plan_.recipe)) {
       candidates_.push_back(channel_scales(absmean, weights, exponents, pow2));
-      if (!pow2 &&
-          !by_shares) {  // half a step of the blocks' exponents; by shares it gains nothing
+      // Half a step of the blocks' exponents; by shares it gains nothing.
+      if (!pow2 && !by_shares) {
         candidates_.push_back(candidates_.back());
         for (float& s : candidates_.back()) {
           s *= std::numbers::sqrt2_v<float>;

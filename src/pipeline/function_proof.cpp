@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "pipeline/weight_reader.h"
 
 namespace quantmill {
@@ -161,33 +160,7 @@ class EdgeProver {
   const ResolvedArchitecture& truth_;
 };
 
-std::vector<Edge> edges_of(const ResolvedArchitecture& truth) {
-  std::vector<Edge> edges;
-  for (std::size_t activation = 0; activation < truth.activations.size(); ++activation) {
-    for (const std::size_t reader : truth.activations[activation].readers) {
-      edges.push_back({activation, reader});
-    }
-  }
-  return edges;
-}
-
 }  // namespace
-
-std::vector<EdgeProof> prove_function(const Context& context,
-                                      const Checkpoint& source,
-                                      const Plan& plan,
-                                      const ScaleTable& scales,
-                                      const std::vector<ActivationFold>& folds,
-                                      const ResolvedArchitecture& truth,
-                                      int num_threads) {
-  const std::vector<Edge> edges = edges_of(truth);
-  const EdgeProver prover(context, source, plan, scales, folds, truth);
-  std::vector<EdgeProof> proofs(edges.size());
-  run_indexed(num_threads, edges.size(), [&](std::size_t index, int) {
-    proofs[index] = prover.prove(edges[index]);
-  });
-  return proofs;
-}
 
 std::vector<EdgeProof> prove_function(const Team& team,
                                       const Context& context,
@@ -196,7 +169,12 @@ std::vector<EdgeProof> prove_function(const Team& team,
                                       const ScaleTable& scales,
                                       const std::vector<ActivationFold>& folds,
                                       const ResolvedArchitecture& truth) {
-  const std::vector<Edge> edges = edges_of(truth);
+  std::vector<Edge> edges;
+  for (std::size_t activation = 0; activation < truth.activations.size(); ++activation) {
+    for (const std::size_t reader : truth.activations[activation].readers) {
+      edges.push_back({activation, reader});
+    }
+  }
   std::optional<EdgeProver> prover;
   team.world.collectively([&] { prover.emplace(context, source, plan, scales, folds, truth); });
   std::vector<std::uint64_t> costs;

@@ -32,18 +32,8 @@ inline constexpr double kStoredTolerance = 1.0 / 128;
 
 // Checks `plan` (with what its own architecture believes) against the activations of `truth`, the
 // architecture of the model as it runs; both resolved on `source`. Every reader of every activation
-// is read once, in row order, in bounded memory. Deterministic. Not collective. num_threads
-// workers.
-std::vector<EdgeProof> prove_function(const Context& context,
-                                      const Checkpoint& source,
-                                      const Plan& plan,
-                                      const ScaleTable& scales,
-                                      const std::vector<ActivationFold>& folds,
-                                      const ResolvedArchitecture& truth,
-                                      int num_threads);
-
-// The same, shared among the ranks and threads of a team; every rank gets all of them. Collective
-// over team.world.
+// is read once, in row order, in bounded memory. Deterministic. Shared among the ranks and threads
+// of a team; every rank gets all proofs. Collective over team.world.
 std::vector<EdgeProof> prove_function(const Team& team,
                                       const Context& context,
                                       const Checkpoint& source,

@@ -1,6 +1,7 @@
 #include "pipeline/job_messages.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -16,16 +17,13 @@ void warn_of_changed_function(const Team& team,
                               const Plan& plan,
                               const ScaleTable& scales,
                               const std::vector<ActivationFold>& folds) {
-  if (plan.recipe.compat != Compat::kSeed || !team.is_leader()) {
+  if (plan.recipe.compat != Compat::kSeed) {
     return;
   }
-  const std::vector<EdgeProof> edges = prove_function(context,
-                                                      checkpoint,
-                                                      plan,
-                                                      scales,
-                                                      folds,
-                                                      true_architecture(checkpoint, plan),
-                                                      team.num_threads);
+  std::optional<ResolvedArchitecture> truth;
+  team.world.collectively([&] { truth = true_architecture(checkpoint, plan); });
+  const std::vector<EdgeProof> edges =
+      prove_function(team, context, checkpoint, plan, scales, folds, *truth);
   const EdgeProof& worst = worst_edge(edges);
   if (worst.exact > kExactTolerance) {
     log.warn(

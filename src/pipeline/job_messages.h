@@ -20,7 +20,8 @@ void log_plan(const Team& team, const Context& context, const Log& log, const Pl
 // Every fold group's, for --verbose.
 void log_scales(const Log& log, const Plan& plan, const ScaleTable& scales);
 
-// The script folds what may not be folded: the leader says so, with the number.
+// The script folds what may not be folded: the leader says so, with the number. Collective over
+// team.world.
 void warn_of_changed_function(const Team& team,
                               const Context& context,
                               const Log& log,

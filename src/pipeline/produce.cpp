@@ -336,6 +336,24 @@ void RowProducer::quantize(const TensorWork& work,
   }
 }
 
+void RowProducer::write_beside(const TensorWork& work,
+                               std::span<const std::span<std::byte>> parts) const {
+  const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    if (parts[part].empty()) {
+      continue;  // it stands before the first rows
+    }
+    if (work.parts[part].kind == PartKind::kShape) {
+      // compressed-tensors' weight_shape, I64 [2]: packed codes do not tell the columns.
+      const std::array<std::uint64_t, 2> shape = {work.rows, work.cols};
+      check_invariant(parts[part].size() == sizeof shape, "a shape of another size");
+      std::memcpy(parts[part].data(), shape.data(), sizeof shape);
+    } else if (work.parts[part].kind == PartKind::kInputScale) {
+      write_float(input_scale(work.scheme, ranges_.inputs[index]), parts[part]);
+    }
+  }
+}
+
 void RowProducer::store(const TensorWork& work,
                         std::uint64_t first_row,
                         ConstFloatMatrix values,

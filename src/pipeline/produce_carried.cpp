@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -15,26 +14,6 @@ bool RowProducer::carries(const TensorWork& work) const {
   }
   const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
   return !ranges_.carried.empty() && ranges_.carried[index] > 0;
-}
-
-void RowProducer::write_beside(const TensorWork& work,
-                               std::span<const std::span<std::byte>> parts) const {
-  const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
-  for (std::size_t part = 0; part < parts.size(); ++part) {
-    if (parts[part].empty()) {
-      continue;  // it stands before the first rows
-    }
-    if (work.parts[part].kind == PartKind::kShape) {
-      // compressed-tensors' weight_shape, I64 [2]: packed codes do not tell the columns.
-      const std::array<std::uint64_t, 2> shape = {work.rows, work.cols};
-      check_invariant(parts[part].size() == sizeof shape, "a shape of another size");
-      std::memcpy(parts[part].data(), shape.data(), sizeof shape);
-    } else if (work.parts[part].kind == PartKind::kInputScale) {
-      const float scale = input_scale(work.scheme, ranges_.inputs[index]);
-      check_invariant(parts[part].size() == sizeof scale, "a scale of another size");
-      std::memcpy(parts[part].data(), &scale, sizeof scale);
-    }
-  }
 }
 
 void RowProducer::copy_rows(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {

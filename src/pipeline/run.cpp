@@ -135,9 +135,9 @@ std::string run_phases(const JobSubject& job,
   TensorRanges ranges;
   team.world.collectively([&] {
     folds = make_fold_table(job.context, job.checkpoint, plan, scales);
-    warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
     ranges.inputs = largest_inputs(plan, folds, inputs);
   });
+  warn_of_changed_function(team, job.context, job.log, job.checkpoint, plan, scales, folds);
   ranges.carried = carried_scales(team, job.checkpoint, plan);
   ranges.weights = measure_weights(
       team, job.context, job.checkpoint, plan, folds, ranges.carried, job.buffer_bytes, journal);

@@ -144,7 +144,6 @@ std::vector<ManifestFile> gather_files(const Team& team,
 // Of each task: errors and norms, plain and weighted.
 constexpr std::size_t kNumSums = 4;
 
-// One rank brings in what earlier runs found.
 // How much of its tensor a task is.
 double part_of_tensor(const Plan& plan, std::size_t task) {
   const WriteTask& write = plan.write_tasks[task];
@@ -155,6 +154,7 @@ double part_of_tensor(const Plan& plan, std::size_t task) {
                       static_cast<double>(std::max<std::uint64_t>(1, all)));
 }
 
+// One rank brings in what earlier runs found.
 std::vector<double> earlier_sums(const Team& team, const Plan& plan, const JobJournal& journal) {
   std::vector<double> sums(kNumSums * plan.write_tasks.size(), 0.0);
   for (std::size_t task = 0; team.is_leader() && task < plan.write_tasks.size(); ++task) {
