@@ -7,8 +7,6 @@ exclude list. Every parameter must be filled, and hold the bits that the checkpo
 import json
 import os
 import pathlib
-import shutil
-import sys
 
 import torch
 import transformers
@@ -19,7 +17,7 @@ from vllm.model_executor.layers.fused_moe.experts import ocp_mx_emulation_moe
 import folding
 import tiny_models
 import vllm_drafter
-from report import Report
+from report import run_cases
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "mtp"
 ocp_mx_emulation_moe.OCP_MXQuantizationEmulationTritonExperts._supports_current_device = staticmethod(lambda: True)
@@ -104,8 +102,7 @@ def check_job(report, case, source, names, what, options):
     model = load_predictor(folder)
     parameters = {name: tensor.data for name, tensor in model.named_parameters()
                   if name not in SHARED and not name.endswith(RUN_TIME)}
-    unfilled = [name for name, tensor in parameters.items()
-                if bool((tensor.reshape(-1).view(torch.uint8) == vllm_drafter.POISON).all())]
+    unfilled = vllm_drafter.unfilled(parameters)
     found, expected = sums(parameters.values()), sums(wanted)
     wrong = f"nothing fills {unfilled[:3]}" if unfilled else None
     if found != expected:
@@ -121,9 +118,4 @@ def check_case(report, case):
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir(parents=True)
-    report = Report()
-    for case in sys.argv[1:] or CASES:
-        report.section(case, check_case, case)
-    report.close()
+    run_cases(WORK, CASES, check_case)

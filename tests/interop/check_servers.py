@@ -8,8 +8,6 @@ this device.
 import json
 import os
 import pathlib
-import shutil
-import sys
 
 import torch
 import transformers
@@ -19,7 +17,7 @@ from vllm.model_executor.layers.fused_moe.experts import ocp_mx_emulation_moe
 import folding
 import tiny_models
 import vllm_drafter
-from report import Report
+from report import run_cases
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "servers"
 # The first has experts, so that vLLM makes its groups for all.
@@ -46,10 +44,8 @@ def write(case):
 def check_case(report, case):
     folder = write(case)
     model = vllm_drafter.load_model(folder, "bfloat16")
-    poison = vllm_drafter.POISON
-    parameters = {name: tensor.data.reshape(-1).view(torch.uint8) for name, tensor in model.named_parameters()
-                  if not name.endswith(RUN_TIME)}
-    unfilled = [name for name, values in parameters.items() if bool((values == poison).all())]
+    parameters = {name: tensor.data for name, tensor in model.named_parameters() if not name.endswith(RUN_TIME)}
+    unfilled = vllm_drafter.unfilled(parameters)
     packed = [tensor for tensor in model.parameters() if tensor.dtype == torch.uint8]
     stored = [tensor for tensor in load_file(folder / "model.safetensors").values() if tensor.dtype == torch.uint8]
     found, wanted = (sum(int(tensor.long().sum()) for tensor in tensors) for tensors in (packed, stored))
@@ -62,9 +58,4 @@ def check_case(report, case):
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir(parents=True)
-    report = Report()
-    for case in sys.argv[1:] or CASES:
-        report.section(case, check_case, case)
-    report.close()
+    run_cases(WORK, CASES, check_case)

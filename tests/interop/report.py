@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import sys
 import traceback
 
@@ -66,3 +67,13 @@ class Report:
         if runs_together:
             raise Closed(self._failed > 0)
         leave(self._failed)
+
+
+def run_cases(work, cases, check):
+    """A script whose checks are check(report, case) for each case, or for those in its arguments; `work`: its own empty folder."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    report = Report()
+    for case in sys.argv[1:] or cases:
+        report.section(case, check, case)
+    report.close()

@@ -34,6 +34,11 @@ vllm_kernels.install()
 VllmConfig._is_dflash_candidate_draft = lambda self: False
 
 
+def unfilled(parameters):
+    """Names of those that nothing was loaded into, of name -> tensor."""
+    return [name for name, tensor in parameters.items() if bool((tensor.reshape(-1).view(torch.uint8) == POISON).all())]
+
+
 def write_target(folder, layers, method):
     """A target model's config.json that fits the drafter; the drafter alone is built, so weights are not needed."""
     draft = drafters.config(folder)
