@@ -14,6 +14,7 @@ from fcntl import ioctl
 from jobs import CALIB, PROGRAM, TINY, PreparedTest, make_drafter
 
 COLUMNS = 100
+SLOW = ["--backend", "reference", "--scale-rule", "even"]  # some seconds of search, so that the line changes on any machine
 LINE = r"(search|write|measure) \d+\.\d\d/\d+\.\d\d GB \(\d+ %\)  \d+\.\d\d GB/s"
 
 
@@ -55,7 +56,7 @@ class Progress(PreparedTest):
         return job.wait(timeout=60), text.decode()
 
     def command(self, *options, out="out"):
-        return [PROGRAM, "quantize", self.source, self.folder / out, "--stats", self.stats, "--threads", "1", *options]
+        return [PROGRAM, "quantize", self.source, self.folder / out, "--stats", self.stats, "--threads", "1", *SLOW, *options]
 
     def test_a_terminal_shows_one_line_that_changes_and_goes(self):
         status, text = self.on_terminal(self.command())
