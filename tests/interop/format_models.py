@@ -67,9 +67,7 @@ def start():
 def write_model(name):
     """A BF16 checkpoint of random weights, as transformers saves it."""
     class_name, keys = MODELS[name]
-    cls = getattr(transformers, class_name)
-    model = cls._from_config(cls.config_class(**keys)).float().eval()
-    tiny_models.randomize(model, torch.Generator().manual_seed(5))
+    model = tiny_models.random_model(getattr(transformers, class_name), keys)
     model.to(torch.bfloat16).save_pretrained(WORK / name)
     return WORK / name
 

@@ -175,13 +175,20 @@ def randomize(model, generator):
                 tensor.copy_((neutral if abs(neutral) < 4 else 0.0) + 0.3 * noise)
 
 
-def build(case, seed=5):
+def random_model(cls, keys, seed=5, **options):
+    """A model of the class with these configuration keys in float32, the same one in every process: the class's own values,
+    whose mean `randomize` keeps, are random too."""
+    torch.manual_seed(seed)
+    model = cls._from_config(cls.config_class(**keys), **options).float().eval()
+    randomize(model, torch.Generator().manual_seed(seed))
+    return model
+
+
+def build(case):
     """The case's model in float32, computed eagerly."""
     name, keys = CASES[case.removesuffix("-stacked")]
-    cls = getattr(transformers, name)
-    model = cls._from_config(cls.config_class(**keys), attn_implementation="eager").float().eval()
+    model = random_model(getattr(transformers, name), keys, attn_implementation="eager")
     model.set_experts_implementation("eager")
-    randomize(model, torch.Generator().manual_seed(seed))
     return model
 
 
@@ -198,7 +205,8 @@ def save(case, model, folder):
         tensors = {name: tensor.transpose(1, 2).contiguous() if tensor.dim() == 3 and ".experts." in name else tensor
                    for name, tensor in load_file(path).items()}
     elif case in ("qwen3-next", "qwen3.5"):  # with multi-token prediction, which the class leaves aside
-        tensors = load_file(path) | {name: torch.randn(shape) for name, shape in MTP.items()}
+        generator = torch.Generator().manual_seed(6)
+        tensors = load_file(path) | {name: torch.randn(shape, generator=generator) for name, shape in MTP.items()}
     else:
         return
     save_file(tensors, path, {"format": "pt"})
