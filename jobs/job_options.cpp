@@ -68,6 +68,11 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
                 options->overwrite,
                 "replace OUT, at the moment when the new one is complete")
       ->group(group);
+  command
+      .add_flag("--follow-links",
+                options->follow_links,
+                "copy what files of SOURCE link to outside its folder, too")
+      ->group(group);
   CLI::Option* resume =
       command
           .add_flag("--resume",
@@ -152,6 +157,7 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   job.check_tensor_parallel = options.check_tensor_parallel;
   job.memory_bytes = parse_size(options.memory);
   job.overwrite = options.overwrite;
+  job.follow_links = options.follow_links;
   job.start = options.resume    ? StartMode::kResume
               : options.restart ? StartMode::kRestart
                                 : StartMode::kStart;

@@ -28,6 +28,7 @@ struct JobCommandOptions {
   int num_threads = 0;
   int ranks_per_node = 0;
   bool overwrite = false;
+  bool follow_links = false;
   bool resume = false;
   bool restart = false;
   bool no_journal = false;

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
-#include "checkpoint/reader.h"
+#include "checkpoint/links.h"
 #include "device/context.h"
 #include "jobs/job_options.h"
 #include "pipeline/estimate.h"
@@ -97,7 +97,7 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
   if (own.assumed) {
     speeds = parse_speeds(*own.assumed, speeds);
   }
-  const Checkpoint checkpoint = Checkpoint::open(job.source);
+  const Checkpoint checkpoint = open_source(job.source, job.follow_links);
   Statistics statistics;
   if (uses_statistics(job)) {
     statistics = load_statistics(

@@ -59,4 +59,12 @@ T load_little_endian(std::span<const std::byte> bytes) {
   return value;
 }
 
+// std::memcpy, which may not be given a null pointer, not even for no bytes: that of an empty
+// vector.
+inline void copy_bytes(void* to, const void* from, std::size_t num_bytes) {
+  if (num_bytes > 0) {
+    std::memcpy(to, from, num_bytes);
+  }
+}
+
 }  // namespace quantmill

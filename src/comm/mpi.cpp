@@ -173,11 +173,11 @@ void Communicator::collectively(const std::function<void()>& body) const {
     const std::string& message = failure->message();
     told.resize(1 + message.size());
     told[0] = static_cast<std::byte>(static_cast<int>(failure->code()));
-    std::memcpy(told.data() + 1, message.data(), message.size());
+    copy_bytes(told.data() + 1, message.data(), message.size());
   }
   told = broadcast(std::move(told), lowest);
   std::string message(told.size() - 1, '\0');
-  std::memcpy(message.data(), told.data() + 1, message.size());
+  copy_bytes(message.data(), told.data() + 1, message.size());
   if (!all_failed) {
     message = fmt::format("rank {}: {}", lowest, message);
   }

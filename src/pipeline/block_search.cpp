@@ -259,12 +259,10 @@ ScaleTable search_blocks(const Team& team,
   const auto part = [&](std::size_t task) {
     return std::span(results).subspan(offsets[task], offsets[task + 1] - offsets[task]);
   };
-  if (team.is_leader()) {  // one rank brings in what earlier runs found
-    for (std::size_t task = 0; task < tasks.size(); ++task) {
-      if (const auto earlier = journal.find(JournalPhase::kSearch, tasks[task].first)) {
-        check_invariant(earlier->size() == part(task).size(), "a journal of another search");
-        std::ranges::copy(*earlier, part(task).begin());
-      }
+  for (std::size_t task = 0; task < tasks.size(); ++task) {
+    const auto earlier = journal.find(JournalPhase::kSearch, tasks[task].first, part(task).size());
+    if (team.is_leader() && earlier) {  // one rank brings in what earlier runs found
+      std::ranges::copy(*earlier, part(task).begin());
     }
   }
   const bool counted = counts_tokens(statistics);
@@ -275,11 +273,10 @@ ScaleTable search_blocks(const Team& team,
   run_tasks(
       team,
       {"search",
-       own_tasks(team,
-                 costs_of(tasks),
-                 [&](std::size_t task) {
-                   return journal.find(JournalPhase::kSearch, tasks[task].first).has_value();
-                 }),
+       own_tasks(
+           team,
+           costs_of(tasks),
+           [&](std::size_t task) { return journal.has(JournalPhase::kSearch, tasks[task].first); }),
        [&](std::size_t task) { return 2 * tasks[task].cost; }},
       [&](std::size_t task, int worker) {
         workers[static_cast<std::size_t>(worker)].search(tasks[task], part(task));

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
@@ -73,7 +73,7 @@ void unpack_small_floats(ElementFormat element,
                          CodedRows& rows) {
   rows.codes.resize(rows.rows * rows.cols);
   if (element_bits(element) == 8) {
-    std::memcpy(rows.codes.data(), packed.data(), rows.codes.size());
+    copy_bytes(rows.codes.data(), packed.data(), rows.codes.size());
     return;
   }
   const std::array<std::byte, 64> table = e4m3_table(element);

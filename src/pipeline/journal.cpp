@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -34,27 +36,12 @@ std::vector<std::filesystem::path> journal_files(const std::filesystem::path& fo
   return files;
 }
 
-// Payloads of the sound batches at the file's start.
-void read_batches(std::span<const std::byte> bytes, std::vector<std::byte>& payloads) {
-  if (bytes.size() < kMagic.size() ||
-      std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    return;
-  }
-  bytes = bytes.subspan(kMagic.size());
-  while (bytes.size() >= sizeof(std::uint32_t)) {
-    const std::size_t size = load_little_endian<std::uint32_t>(bytes);
-    if (bytes.size() - sizeof(std::uint32_t) < size + sizeof(std::uint64_t)) {
-      return;
-    }
-    const auto payload = bytes.subspan(sizeof(std::uint32_t), size);
-    const auto stored =
-        load_little_endian<std::uint64_t>(bytes.subspan(sizeof(std::uint32_t) + size));
-    if (stored != hash_bytes(payload)) {
-      return;
-    }
-    payloads.insert(payloads.end(), payload.begin(), payload.end());
-    bytes = bytes.subspan(sizeof(std::uint32_t) + size + sizeof(std::uint64_t));
-  }
+// A batch has a checksum: what passes it was written so.
+[[noreturn]] void fail_journal(std::string_view found) {
+  throw Error(ErrorCode::kInput,
+              fmt::format("the journal of the unfinished job can't be read: {}; start the job anew "
+                          "with --restart",
+                          found));
 }
 
 }  // namespace
@@ -66,16 +53,25 @@ JournalContents::JournalContents(std::span<const std::byte> payloads,
   write_.tasks.resize(num_write_tasks);
   measure_.tasks.resize(num_write_tasks);
   while (!payloads.empty()) {
-    check_invariant(payloads.size() >= kRecordHead, "a journal record is cut short");
+    if (payloads.size() < kRecordHead) {
+      fail_journal("a record is cut short");
+    }
     const auto phase = load_little_endian<std::uint32_t>(payloads);
     const std::size_t count = load_little_endian<std::uint32_t>(payloads.subspan(4));
     const auto task = load_little_endian<std::uint64_t>(payloads.subspan(8));
     payloads = payloads.subspan(kRecordHead);
     Phase* const found = find_phase(phase);
-    check_invariant(found != nullptr, "a journal record of no phase");
+    if (found == nullptr) {
+      fail_journal(fmt::format("a record of phase {}, which there is not", phase));
+    }
+    if (payloads.size() / sizeof(double) < count) {
+      fail_journal("a record is cut short");
+    }
     Phase& tasks = *found;
-    check_invariant(payloads.size() / sizeof(double) >= count, "a journal record is cut short");
-    check_invariant(task < tasks.tasks.size(), "a journal of a job with more tasks");
+    if (task >= tasks.tasks.size()) {
+      fail_journal(
+          fmt::format("a record of task {}, but this job has {}", task, tasks.tasks.size()));
+    }
     Place& place = tasks.tasks[task];
     tasks.num_finished += place.finished ? 0 : 1;
     place = {values_.size(), count, true};
@@ -105,17 +101,49 @@ const JournalContents::Phase& JournalContents::of(JournalPhase phase) const {
                                          : measure_;
 }
 
-std::optional<std::span<const double>> JournalContents::find(JournalPhase phase,
-                                                             std::uint64_t task) const {
+bool JournalContents::has(JournalPhase phase, std::uint64_t task) const {
   const std::vector<Place>& tasks = of(phase).tasks;
-  if (task >= tasks.size() || !tasks[task].finished) {
+  return task < tasks.size() && tasks[task].finished;
+}
+
+std::optional<std::span<const double>> JournalContents::find(JournalPhase phase,
+                                                             std::uint64_t task,
+                                                             std::size_t num_values) const {
+  if (!has(phase, task)) {
     return std::nullopt;
   }
-  return std::span(values_).subspan(tasks[task].begin, tasks[task].count);
+  const Place& place = of(phase).tasks[task];
+  if (place.count != num_values) {
+    fail_journal(
+        fmt::format("{} values of task {}, where this job has {}", place.count, task, num_values));
+  }
+  return std::span(values_).subspan(place.begin, place.count);
 }
 
 std::size_t JournalContents::num_tasks(JournalPhase phase) const {
   return of(phase).num_finished;
+}
+
+void read_journal(std::span<const std::byte> bytes, std::vector<std::byte>& payloads) {
+  if (bytes.size() < kMagic.size() ||
+      std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+    return;
+  }
+  bytes = bytes.subspan(kMagic.size());
+  while (bytes.size() >= sizeof(std::uint32_t)) {
+    const std::size_t size = load_little_endian<std::uint32_t>(bytes);
+    if (bytes.size() - sizeof(std::uint32_t) < size + sizeof(std::uint64_t)) {
+      return;
+    }
+    const auto payload = bytes.subspan(sizeof(std::uint32_t), size);
+    const auto stored =
+        load_little_endian<std::uint64_t>(bytes.subspan(sizeof(std::uint32_t) + size));
+    if (stored != hash_bytes(payload)) {
+      return;
+    }
+    payloads.insert(payloads.end(), payload.begin(), payload.end());
+    bytes = bytes.subspan(sizeof(std::uint32_t) + size + sizeof(std::uint64_t));
+  }
 }
 
 std::vector<std::byte> read_journals(const std::filesystem::path& folder) {
@@ -124,7 +152,7 @@ std::vector<std::byte> read_journals(const std::filesystem::path& folder) {
     const File file = File::open_to_read(path);
     std::vector<std::byte> bytes(file.size_bytes());
     file.read_at(0, bytes);
-    read_batches(bytes, payloads);
+    read_journal(bytes, payloads);
   }
   return payloads;
 }
@@ -200,9 +228,14 @@ void JournalWriter::flush_locked() {
 JobJournal::JobJournal(JournalContents earlier, std::unique_ptr<JournalWriter> writer)
     : earlier_(std::move(earlier)), writer_(std::move(writer)) {}
 
+bool JobJournal::has(JournalPhase phase, std::uint64_t task) const {
+  return earlier_.has(phase, task);
+}
+
 std::optional<std::span<const double>> JobJournal::find(JournalPhase phase,
-                                                        std::uint64_t task) const {
-  return earlier_.find(phase, task);
+                                                        std::uint64_t task,
+                                                        std::size_t num_values) const {
+  return earlier_.find(phase, task, num_values);
 }
 
 std::size_t JobJournal::num_tasks(JournalPhase phase) const {

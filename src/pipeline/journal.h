@@ -29,15 +29,17 @@ class JournalContents {
  public:
   JournalContents() = default;
   // From payloads put one after the other, of a job with so many tasks (kMeasure has the numbers of
-  // write tasks); anything malformed in them
-  // is kInternal.
+  // write tasks). kInput for anything malformed in them.
   JournalContents(std::span<const std::byte> payloads,
                   std::size_t num_search_tasks,
                   std::size_t num_write_tasks);
 
-  // The task's values, or nothing if it is not finished.
+  // Whether the task is finished.
+  [[nodiscard]] bool has(JournalPhase phase, std::uint64_t task) const;
+  // The task's values, or nothing if it is not finished. kInput if it has not so many.
   [[nodiscard]] std::optional<std::span<const double>> find(JournalPhase phase,
-                                                            std::uint64_t task) const;
+                                                            std::uint64_t task,
+                                                            std::size_t num_values) const;
   [[nodiscard]] std::size_t num_tasks(JournalPhase phase) const;
 
  private:
@@ -63,7 +65,10 @@ class JournalContents {
   Phase measure_;
 };
 
-// The sound payloads of every journal file in `folder`. kIo if one can't be read.
+// Appends the payloads of the sound batches at the start of a journal file's bytes.
+void read_journal(std::span<const std::byte> bytes, std::vector<std::byte>& payloads);
+
+// The same of every journal file in `folder`. kIo if one can't be read.
 std::vector<std::byte> read_journals(const std::filesystem::path& folder);
 
 // One more than the highest RUN of the journal files in `folder`; 0 if there are none.
@@ -111,9 +116,12 @@ class JobJournal {
   JobJournal() = default;
   JobJournal(JournalContents earlier, std::unique_ptr<JournalWriter> writer);
 
-  // What an earlier run got for this task, or nothing.
+  // Whether an earlier run finished this task; what it got for it, or nothing (kInput, as of
+  // JournalContents).
+  [[nodiscard]] bool has(JournalPhase phase, std::uint64_t task) const;
   [[nodiscard]] std::optional<std::span<const double>> find(JournalPhase phase,
-                                                            std::uint64_t task) const;
+                                                            std::uint64_t task,
+                                                            std::size_t num_values) const;
   [[nodiscard]] std::size_t num_tasks(JournalPhase phase) const;
 
   // As JournalWriter's; without one they do nothing.

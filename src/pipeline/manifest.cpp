@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/version.h"
+#include "pipeline/json_count.h"
 #include "plan/kept.h"
 #include "plan/recipe_json.h"
 
@@ -112,7 +113,10 @@ Manifest read_manifest(const std::filesystem::path& folder) {
                     folder.string(),
                     kManifestName));
   }
-  const std::string text = read_text_file(file, kMaxManifestBytes);
+  return parse_manifest(read_text_file(file, kMaxManifestBytes), file.string());
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& file) {
   try {
     const Json json = Json::parse(text);
     if (json.at("manifest_schema") != 1) {
@@ -120,7 +124,7 @@ Manifest read_manifest(const std::filesystem::path& folder) {
           ErrorCode::kInput,
           fmt::format(
               "{}: manifest schema {}, but this program knows 1; use the version that wrote it",
-              file.string(),
+              file,
               json.at("manifest_schema").dump()));
     }
     Manifest manifest;
@@ -128,7 +132,8 @@ Manifest read_manifest(const std::filesystem::path& folder) {
     manifest.recipe_json = json.at("recipe").dump();
     manifest.inputs = json.at("inputs").get<Fingerprint>();
     for (const Json& entry : json.at("files")) {
-      manifest.files.push_back({entry.at("name"), entry.at("size_bytes"), entry.at("xxh128")});
+      manifest.files.push_back(
+          {entry.at("name"), count_of(entry.at("size_bytes")), entry.at("xxh128")});
     }
     for (const Json& entry : json.at("tensors")) {
       TensorError tensor{entry.at("name"), entry.at("stored_as"), entry.at("relative_error"), {}};
@@ -142,7 +147,7 @@ Manifest read_manifest(const std::filesystem::path& folder) {
     return manifest;
   } catch (const Json::exception& failure) {
     throw Error(ErrorCode::kInput,
-                fmt::format("{}: not a manifest of quantmill: {}", file.string(), failure.what()));
+                fmt::format("{}: not a manifest of quantmill: {}", file, failure.what()));
   }
 }
 

@@ -61,4 +61,7 @@ std::string print_manifest(const Checkpoint& source,
 // kInput naming what is wrong if `folder` has no manifest or one that does not parse.
 Manifest read_manifest(const std::filesystem::path& folder);
 
+// The same of a manifest's text; `file` is for messages.
+Manifest parse_manifest(const std::string& text, const std::string& file);
+
 }  // namespace quantmill

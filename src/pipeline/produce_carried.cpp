@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "pipeline/produce.h"
 
@@ -37,10 +38,10 @@ void RowProducer::copy_codes(const TensorWork& work,
   const std::span<const std::byte> codes = reader_.stored_codes();
   const std::span<const std::byte> bytes = reader_.stored_scales();
   check_invariant(parts[0].size() == codes.size(), "codes of another size");
-  std::memcpy(parts[0].data(), codes.data(), codes.size());
+  copy_bytes(parts[0].data(), codes.data(), codes.size());
   if (is_mx(work.scheme) || work.scheme == Scheme::kNvfp4) {
     check_invariant(parts[1].size() == bytes.size(), "scales of another size");
-    std::memcpy(parts[1].data(), bytes.data(), bytes.size());
+    copy_bytes(parts[1].data(), bytes.data(), bytes.size());
   }
   if (is_mx(work.scheme)) {
     return;
@@ -49,14 +50,14 @@ void RowProducer::copy_codes(const TensorWork& work,
   if (has_tensor_scale(work.scheme)) {
     const auto index = static_cast<std::size_t>(&work - plan_.tensors.data());
     const std::span<std::byte> whole = parts[work.scheme == Scheme::kNvfp4 ? 2 : 1];
-    std::memcpy(whole.data(), &ranges_.carried[index], whole.size());
+    copy_bytes(whole.data(), &ranges_.carried[index], whole.size());
     return;
   }
   const std::size_t of_row = reader_.scales().size() / rows;
   std::span<std::byte> out = parts[1];
   for (std::uint64_t row = 0; row < rows; row += work.parts[1].weight_rows) {
     const auto scales = std::as_bytes(reader_.scales().subspan(row * of_row, of_row));
-    std::memcpy(out.data(), scales.data(), scales.size());
+    copy_bytes(out.data(), scales.data(), scales.size());
     out = out.subspan(scales.size());
   }
 }

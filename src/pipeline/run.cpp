@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/links.h"
 #include "pipeline/assemble.h"
 #include "pipeline/carried_scales.h"
 #include "pipeline/compat.h"
@@ -319,7 +320,7 @@ std::string run_job(const Team& team,
                     const JobOptions& options) {
   PhaseClock clock;
   std::optional<Checkpoint> checkpoint;
-  team.world.collectively([&] { checkpoint = Checkpoint::open(options.source); });
+  team.world.collectively([&] { checkpoint = open_source(options.source, options.follow_links); });
   const Statistics statistics = statistics_for(team, *checkpoint, options);
   std::optional<Plan> plan;
   std::unique_ptr<FeedbackFactors> feedback;

@@ -32,6 +32,7 @@ struct JobOptions {
   std::uint64_t check_tensor_parallel = 0;              // ranks that are to serve it; 0: any
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank
   bool overwrite = false;
+  bool follow_links = false;  // of the source to places outside it
   StartMode start = StartMode::kStart;
   bool journal = true;  // note finished work, so that the job can be resumed
   std::chrono::milliseconds checkpoint_interval{30'000};  // how much work a crash may cost

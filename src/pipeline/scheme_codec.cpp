@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
@@ -87,6 +88,9 @@ void SchemeCodec::feed_back(ConstFloatMatrix values,
                             std::span<const std::span<std::byte>> parts,
                             const ErrorFeedback& feedback) {
   check_invariant(takes_feedback(scheme_), "a scheme that takes no feedback");
+  if (values.rows == 0) {
+    return;
+  }
   RoundingGrid grid;
   std::vector<std::int8_t> zero_points;
   if (is_mx(scheme_)) {
@@ -192,7 +196,7 @@ void SchemeCodec::encode_fp8(ConstFloatMatrix values, std::span<const std::span<
     return;  // it stands before the first rows
   }
   check_invariant(parts[1].size() == scales_.size() * sizeof(float), "scales of another size");
-  std::memcpy(parts[1].data(), scales_.data(), parts[1].size());
+  copy_bytes(parts[1].data(), scales_.data(), parts[1].size());
 }
 
 void SchemeCodec::encode_integers(ConstFloatMatrix values,
@@ -249,7 +253,7 @@ void SchemeCodec::pack_integers(std::size_t rows,
   const IntSpec spec = int_spec_of(scheme_, cols);
   const IntPacking packing{spec.bits, NibbleOrder::kSequential, IntCode::kOffset};
   if (scheme_ == Scheme::kInt8) {
-    std::memcpy(parts[0].data(), integers_.data(), parts[0].size());
+    copy_bytes(parts[0].data(), integers_.data(), parts[0].size());
   } else {
     int_pack_columns(context_, packing, integers_, rows, cols, as_codes(parts[0]));
   }

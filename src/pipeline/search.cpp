@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/parallel.h"
 
@@ -168,9 +168,9 @@ std::optional<std::size_t> least(std::span<const double> errors) {
 template <typename Value>
 void broadcast_values(const Team& team, std::vector<Value>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(Value));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  copy_bytes(bytes.data(), values.data(), bytes.size());
   bytes = team.world.broadcast(std::move(bytes), 0);
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  copy_bytes(values.data(), bytes.data(), bytes.size());
 }
 
 // Objective::kW4A4: adds what rounding a group's activations costs, for each candidate.
@@ -236,21 +236,18 @@ std::vector<double> weight_errors(const Team& team,
   for (int worker = 0; worker < team.num_threads; ++worker) {
     workers.emplace_back(context, checkpoint, inputs, candidates);
   }
-  if (team.is_leader()) {  // one rank brings in what earlier runs found
-    for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
-      if (const auto earlier = journal.find(JournalPhase::kSearch, task)) {
-        check_invariant(earlier->size() == num_candidates, "a journal of another search");
-        std::ranges::copy(*earlier, part(task).begin());
-      }
+  for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
+    const auto earlier = journal.find(JournalPhase::kSearch, task, num_candidates);
+    if (team.is_leader() && earlier) {  // one rank brings in what earlier runs found
+      std::ranges::copy(*earlier, part(task).begin());
     }
   }
   run_tasks(
       team,
       {"search",
-       own_tasks(
-           team,
-           costs_of(plan.search_tasks),
-           [&](std::size_t task) { return journal.find(JournalPhase::kSearch, task).has_value(); }),
+       own_tasks(team,
+                 costs_of(plan.search_tasks),
+                 [&](std::size_t task) { return journal.has(JournalPhase::kSearch, task); }),
        [&](std::size_t task) {
          const SearchTask& search = plan.search_tasks[task];
          const ModelTensor& tensor = plan.architecture.tensors[search.tensor];

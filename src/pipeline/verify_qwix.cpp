@@ -41,9 +41,8 @@ std::string check_tensor(const Checkpoint& checkpoint,
   }
   const SourceTensor& tensor = checkpoint.tensors()[*index];
   const std::string& file = checkpoint.shards()[tensor.shard].file_name;
-  const auto shape = promised.at("shape").get<std::vector<std::uint64_t>>();
-  if (tensor.entry.shape != shape || promised.at("dtype") != dtype_name(tensor.entry.dtype) ||
-      promised.at("file") != file) {
+  if (promised.at("shape") != nlohmann::json(tensor.entry.shape) ||
+      promised.at("dtype") != dtype_name(tensor.entry.dtype) || promised.at("file") != file) {
     return fmt::format("tensor {}: {} [{}] in {}, but qwix_abstract.json says otherwise",
                        name,
                        dtype_name(tensor.entry.dtype),

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/work_times.h"
 #include "kernels/codec.h"
@@ -198,7 +199,7 @@ void WeightReader::load_columns(const std::vector<std::uint64_t>& rows) {
                 (feature * tensor_->out_features() + *first) * element,
                 stretch);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::memcpy(
+      copy_bytes(
           &codes_[(i * in + feature) * element], &stretch[(rows[i] - *first) * element], element);
     }
   }
@@ -283,7 +284,7 @@ void WeightReader::unpack(const std::vector<std::uint64_t>& rows) {
   const std::uint64_t cols = tensor_->in_features();
   integers_.resize(rows.size() * cols);
   if (weight_->encoding == Encoding::kInt8) {
-    std::memcpy(integers_.data(), codes_.data(), integers_.size());
+    copy_bytes(integers_.data(), codes_.data(), integers_.size());
   } else {
     int_unpack_columns(context_, weight_->packing, as_codes(codes_), rows.size(), cols, integers_);
   }

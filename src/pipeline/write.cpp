@@ -35,7 +35,7 @@ std::vector<std::size_t> own_tasks(const Team& team,
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
     if (node_of[plan.tensors[plan.write_tasks[task].tensor].parts.front().shard] ==
             team.node_index &&
-        !journal.find(JournalPhase::kWrite, task)) {
+        !journal.has(JournalPhase::kWrite, task)) {
       tasks.push_back(task);
     }
   }
@@ -157,9 +157,9 @@ double part_of_tensor(const Plan& plan, std::size_t task) {
 // One rank brings in what earlier runs found.
 std::vector<double> earlier_sums(const Team& team, const Plan& plan, const JobJournal& journal) {
   std::vector<double> sums(kNumSums * plan.write_tasks.size(), 0.0);
-  for (std::size_t task = 0; team.is_leader() && task < plan.write_tasks.size(); ++task) {
-    if (const auto earlier = journal.find(JournalPhase::kWrite, task)) {
-      check_invariant(earlier->size() == kNumSums, "a journal of another job");
+  for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
+    const auto earlier = journal.find(JournalPhase::kWrite, task, kNumSums);
+    if (team.is_leader() && earlier) {
       std::ranges::copy(*earlier, sums.begin() + static_cast<std::ptrdiff_t>(kNumSums * task));
     }
   }

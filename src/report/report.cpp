@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel.h"
+#include "pipeline/json_count.h"
 #include "pipeline/load_statistics.h"
 #include "pipeline/manifest.h"
 #include "pipeline/run_record.h"
@@ -31,7 +32,7 @@ constexpr std::size_t kMostOutliers = 50;
 std::vector<std::pair<std::string, std::uint64_t>> sizes_of(const Json& by_type) {
   std::vector<std::pair<std::string, std::uint64_t>> sizes;
   for (const auto& [type, bytes] : by_type.items()) {
-    sizes.emplace_back(type, bytes.get<std::uint64_t>());
+    sizes.emplace_back(type, count_of(bytes));
   }
   std::ranges::stable_sort(sizes, std::ranges::greater(), [](const auto& s) { return s.second; });
   return sizes;
@@ -41,7 +42,7 @@ void read_kept(const Json& manifest, Report& report) {
   std::map<std::string, KeptReport> by_reason;
   for (const Json& tensor : manifest.value("kept", Json::array())) {
     KeptReport& kept = by_reason[tensor.at("why").get<std::string>()];
-    kept.size_bytes += tensor.at("size_bytes").get<std::uint64_t>();
+    kept.size_bytes += count_of(tensor.at("size_bytes"));
     kept.names.push_back(tensor.at("name"));
   }
   for (auto& [why, kept] : by_reason) {
@@ -105,7 +106,7 @@ void read_groups(const std::filesystem::path& folder, const Json& manifest, Repo
   std::map<std::string, std::uint64_t> tokens;
   for (const Json& group : manifest.at("fold_groups")) {
     if (group.contains("tokens") && !group["tokens"].is_null()) {
-      tokens[group.at("name")] = group["tokens"];
+      tokens[group.at("name")] = count_of(group["tokens"]);
     }
   }
   for (const auto& [name, scales] : read_scales(folder / kScalesName)) {
@@ -295,15 +296,15 @@ Report make_report(const std::filesystem::path& folder, const ReportOptions& opt
   read_tensors(manifest, report);
   try {
     report.architecture = json.at("architecture");
-    report.bytes_before = json.at("bytes_before");
-    report.bytes_after = json.at("bytes_after");
+    report.bytes_before = count_of(json.at("bytes_before"));
+    report.bytes_after = count_of(json.at("bytes_after"));
     // Older programs did not note what follows.
     const Json by_type = json.value("bytes_by_type", Json::object());
     report.before_by_type = sizes_of(by_type.value("before", Json::object()));
     report.after_by_type = sizes_of(by_type.value("after", Json::object()));
     const Json parameters = json.value("parameters", Json::object());
-    report.parameters = parameters.value("all", std::uint64_t{0});
-    report.quantized_parameters = parameters.value("quantized", std::uint64_t{0});
+    report.parameters = count_of(parameters.value("all", Json(0U)));
+    report.quantized_parameters = count_of(parameters.value("quantized", Json(0U)));
     read_kept(json, report);
     read_groups(folder, json, report);
   } catch (const Json::exception& failure) {

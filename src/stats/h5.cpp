@@ -3,6 +3,7 @@
 #include <hdf5.h>
 
 #include <exception>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -88,9 +89,9 @@ constexpr std::size_t kLibraryBytes = std::size_t{16} << 20;  // that a file may
 // HDF5 1.10 crashes if an allocation fails, so what it may need is asked for first: std::bad_alloc
 // can be told to people.
 void ask_for_memory() {
-  std::vector<std::byte> asked(kLibraryBytes);
+  const auto asked = std::make_unique_for_overwrite<std::byte[]>(kLibraryBytes);
   // So that the compiler can't leave it out.
-  *static_cast<volatile std::byte*>(asked.data()) = std::byte{0};
+  *static_cast<volatile std::byte*>(asked.get()) = std::byte{0};
 }
 
 extern "C" void* share_memory(void* memory) {

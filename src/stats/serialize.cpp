@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 
+#include "base/checked.h"
 #include "base/error.h"
 
 namespace quantmill {
@@ -25,7 +26,7 @@ void put_sequence(std::vector<std::byte>& bytes, const Sequence& values) {
   const std::size_t size_bytes = values.size() * sizeof(values[0]);
   bytes.resize(old + size_bytes);
   if (size_bytes != 0) {
-    std::memcpy(bytes.data() + old, values.data(), size_bytes);
+    copy_bytes(bytes.data() + old, values.data(), size_bytes);
   }
 }
 
@@ -46,7 +47,7 @@ class Reader {
     values.resize(get<std::size_t>());
     const std::size_t size_bytes = values.size() * sizeof(values[0]);
     if (size_bytes != 0) {
-      std::memcpy(values.data(), take(size_bytes).data(), size_bytes);
+      copy_bytes(values.data(), take(size_bytes).data(), size_bytes);
     }
     return values;
   }

@@ -153,7 +153,10 @@ class Limits(JobTest):
         source = copy_tiny(self.folder / "source")
         (self.folder / "elsewhere.txt").write_text("elsewhere")
         (source / "notes.txt").symlink_to(self.folder / "elsewhere.txt")
-        out = self.quantize(*NEAREST, source=source, stats=None)
+        for command in ("plan", "quantize"):
+            refused = self.run_program(command, source, self.folder / "out", *NEAREST)
+            self.assert_refused(refused, 3, r"notes\.txt.* is a link to .*elsewhere\.txt, outside", "--follow-links")
+        out = self.quantize(*NEAREST, "--follow-links", source=source, stats=None)
         self.assertFalse((out / "notes.txt").is_symlink())
         self.assertEqual((out / "notes.txt").read_text(), "elsewhere")
 

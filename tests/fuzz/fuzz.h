@@ -2,14 +2,20 @@
 
 // What every fuzz target is made of: the entry point, and what a parser may throw.
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/handle.h"
 
 // libFuzzer's entry point; each *_fuzz.cpp defines it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -37,6 +43,22 @@ void only_input_errors(Body&& body) {
     require(!error.message().empty(), "an error has a message");
   }
 }
+
+// A file in memory, for parsers that open files by name.
+class MemoryFile {
+ public:
+  MemoryFile(const std::uint8_t* data, std::size_t size)
+      : descriptor_(memfd_create("fuzz", 0)),
+        path_("/proc/self/fd/" + std::to_string(descriptor_.get())) {
+    File::open_to_write(path_).write_at(0, std::as_bytes(std::span(data, size)));
+  }
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  UniqueHandle<DescriptorTraits> descriptor_;
+  std::string path_;
+};
 
 inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};

@@ -6,6 +6,7 @@
   * for stored scales of FP8 activations, which vLLM's builds for a CPU lack the operation for: torch;
   * for FP8 in blocks, whose kernels for a CPU need AMX: weights times scales, then torch's linear;
   * for INT8 weights alone, and for INT4 where vLLM is built without the kernel (CPUs without AVX-512): the same.
+It also lets vLLM look at a model class in this process: a process of its own for each takes half a minute's work.
 Configuration, choice of scheme, names, shapes, fused shards, loaders and FP8 and INT8 by channel stay vLLM's.
 """
 
@@ -20,6 +21,7 @@ from vllm import _custom_ops
 from vllm.model_executor.layers.quantization.utils.nvfp4_emulation_utils import (break_fp4_bytes, cast_to_fp4,
                                                                                  dequantize_to_dtype)
 from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Dynamic, unpack_quantized_values_into_int32
+from vllm.model_executor.models import registry
 from vllm.platforms import PlatformEnum
 
 BLOCK = 32
@@ -112,6 +114,7 @@ def install():
     kernels._POSSIBLE_MXFP8_KERNELS[cpu] = [kernels.EmulationMxfp8LinearKernel]
     kernels._POSSIBLE_NVFP4_KERNELS[cpu] = [kernels.EmulationNvFp4LinearKernel]
     kernels.MarlinNvFp4LinearKernel = PlainNvfp4Weights
+    registry._run_in_subprocess = lambda inspect: inspect()
     install_static_fp8()
     emulation.dequant_mxfp4 = dequantize_mxfp4
     emulation._ACTIVATION_QUANT_DEQUANT_FUNCS[kMxfp4Dynamic] = round_to_mxfp4

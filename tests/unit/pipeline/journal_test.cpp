@@ -42,12 +42,12 @@ class JournalTest : public testing::Test {
 TEST_F(JournalTest, GivesBackWhatWasNoted) {
   write_three(0, 0);
   const JournalContents journal = contents();
-  EXPECT_THAT(journal.find(JournalPhase::kSearch, 3).value(), ElementsAre(0.5, -1.25));
-  EXPECT_TRUE(journal.find(JournalPhase::kSearch, 0).value().empty());
-  EXPECT_THAT(journal.find(JournalPhase::kWrite, 9).value(), ElementsAre(7.0));
-  EXPECT_FALSE(journal.find(JournalPhase::kWrite, 3));
-  EXPECT_FALSE(journal.find(JournalPhase::kSearch, 9));
-  EXPECT_FALSE(journal.find(JournalPhase::kWrite, 10));
+  EXPECT_THAT(journal.find(JournalPhase::kSearch, 3, 2).value(), ElementsAre(0.5, -1.25));
+  EXPECT_TRUE(journal.find(JournalPhase::kSearch, 0, 0).value().empty());
+  EXPECT_THAT(journal.find(JournalPhase::kWrite, 9, 1).value(), ElementsAre(7.0));
+  EXPECT_FALSE(journal.has(JournalPhase::kWrite, 3));
+  EXPECT_FALSE(journal.has(JournalPhase::kSearch, 9));
+  EXPECT_FALSE(journal.has(JournalPhase::kWrite, 10));
   EXPECT_EQ(journal.num_tasks(JournalPhase::kSearch), 2U);
   EXPECT_EQ(journal.num_tasks(JournalPhase::kWrite), 1U);
 }
@@ -79,7 +79,7 @@ TEST_F(JournalTest, ATaskThatWasNotedTwiceCountsOnce) {
   write_three(0, 0);
   write_three(1, 0);
   EXPECT_EQ(contents().num_tasks(JournalPhase::kSearch), 2U);
-  EXPECT_THAT(contents().find(JournalPhase::kSearch, 3).value(), ElementsAre(0.5, -1.25));
+  EXPECT_THAT(contents().find(JournalPhase::kSearch, 3, 2).value(), ElementsAre(0.5, -1.25));
 }
 
 TEST_F(JournalTest, EveryTornTailIsDropped) {
@@ -108,12 +108,14 @@ TEST_F(JournalTest, WhatFollowsADamagedBatchIsNotTrusted) {
   }
 }
 
-TEST_F(JournalTest, AJournalOfAJobWithMoreTasksIsOurOwnFault) {
+TEST_F(JournalTest, AJournalOfAnotherJobIsRefused) {
   write_three(0, 0);
   const std::vector<std::byte> payloads = read_journals(path());
-  EXPECT_EQ(error_of([&] { JournalContents(payloads, 10, 9); }).code(), ErrorCode::kInternal);
+  EXPECT_EQ(error_of([&] { JournalContents(payloads, 10, 9); }).code(), ErrorCode::kInput);
   EXPECT_EQ(error_of([&] { JournalContents(std::span(payloads).first(20), 10, 10); }).code(),
-            ErrorCode::kInternal);
+            ErrorCode::kInput);
+  EXPECT_EQ(error_of([&] { (void)contents().find(JournalPhase::kSearch, 3, 1); }).code(),
+            ErrorCode::kInput);
 }
 
 TEST_F(JournalTest, NothingIsNotedOnceDataWasLost) {
