@@ -213,7 +213,8 @@ std::string describe_target_of(const Report& report) {
       bits.is_number() ? fmt::format("{} bits per weight of linears", bits.get<double>())
                        : format_size(target.value("bytes", std::uint64_t{0})) + " of output",
       target.value("bits_reached", 0.0));
-  for (const auto& [scheme, count] : target.value("schemes", Json::object()).items()) {
+  const Json schemes = target.value("schemes", Json::object());
+  for (const auto& [scheme, count] : schemes.items()) {
     text += fmt::format("  {:<14} {:>6} tensors, {:>15} weights\n",
                         scheme,
                         count.value("tensors", std::uint64_t{0}),

@@ -141,7 +141,7 @@ class TargetBits(PreparedTest):
         cases = ((("--target-bits", "3"), 2, r"from 4\.2500 to 16\.0000 bits"), (("--target-bits", "17"), 2, r"from 4\.2500 to 16\.0000 bits"),
                  (("--target-size", "1000"), 2, r"takes from \d+ bytes .* to about \d+"), (("--target-size", "1G"), 2, r"takes from \d+ bytes"),
                  (("--target-bits", "five"), 2, "'five' is not a number"), (("--schemes", "mxfp4,keep"), 2, "no target"),
-                 (table, 2, "serves --target-bits"), ((*at_5, "--keep", "*_proj"), 2, "nothing is left to choose"),
+                 (table, 2, "serves --target-bits"), ((*at_5, "--scheme-for", "*_proj=fp8-channel"), 2, "nothing is left to choose"),
                  ((*at_5, *table, "--scale-rule", "floor"), 2, "measured for something else: recipe was"),
                  ((*at_5, *table, "--stats", self.folder / "x"), 2, "measured for something else: statistics was"),
                  ((*at_5, "--error-table", few), 2, "does not have the error of .* in mxfp6-e2m3"),
