@@ -47,7 +47,7 @@ TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("mxfp6-e2m3", "
            ("int4-g32", "quark"), ("int4-asym-g128", "compressed-tensors"), ("int4-asym-g128", "quark"),
            ("mxfp4+fp8-channel", "quark"), ("int4-g128+fp8-channel", "compressed-tensors"))
 # Of schemes that are chosen for so many bits.
-CHOSEN = ("mxfp4~6.5", "quark")
+CHOSEN = ("mxfp4~5.5", "quark")
 # Of a mixture of experts one target for each kind of stored tensor: what else there is differs in its section only.
 MOE_TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("nvfp4", "compressed-tensors"), ("fp8-tensor", "quark"),
                ("fp8-channel", "compressed-tensors"), ("fp8-block", "fp8"), ("int8", "compressed-tensors"),
