@@ -14,7 +14,6 @@
 #include "pipeline/carried_scales.h"
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
-#include "pipeline/given_scales.h"
 #include "pipeline/input_ranges.h"
 #include "pipeline/job_messages.h"
 #include "pipeline/journal.h"
@@ -29,7 +28,6 @@
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
-#include "plan/tensor_parallel.h"
 #include "plan/tensor_scales.h"
 
 namespace quantmill {
