@@ -38,6 +38,14 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
                   "use these scales, a quantmill_scales.h5 of an earlier job, instead of a search")
       ->type_name("FILE")
       ->group("What to make");
+  command
+      .add_option(
+          "--error-table",
+          options->error_table,
+          "errors of schemes for --target-bits and --target-size: read from this file if it "
+          "is there, else measured and written to it, by plan too, for other targets")
+      ->type_name("FILE")
+      ->group("What to make");
   const std::string group = "How to run";
   command
       .add_option("--check-tp",
@@ -152,7 +160,12 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   job.statistics = options.statistics;
   job.compat_scales = options.compat_scales;
   job.scales = options.scales;
+  job.error_table = options.error_table;
   job.recipe = make_recipe(*options.recipe);
+  if (job.error_table && !awaits_choice(job.recipe)) {
+    throw Error(ErrorCode::kUsage,
+                "--error-table serves --target-bits and --target-size; add one, or leave it out");
+  }
   job.command = command_line();
   job.check_tensor_parallel = options.check_tensor_parallel;
   job.memory_bytes = parse_size(options.memory);

@@ -20,6 +20,7 @@ struct JobCommandOptions {
   std::optional<std::string> statistics;
   std::optional<std::string> compat_scales;
   std::optional<std::string> scales;
+  std::optional<std::string> error_table;
   std::shared_ptr<RecipeOptions> recipe;
   std::uint64_t check_tensor_parallel = 0;
   std::string memory = "2G";

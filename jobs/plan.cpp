@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -22,11 +24,13 @@
 #include "pipeline/pilot.h"
 #include "pipeline/run.h"
 #include "pipeline/run_record.h"
+#include "pipeline/target_choice.h"
 #include "pipeline/team.h"
 #include "plan/architecture.h"
 #include "plan/plan.h"
 #include "plan/plan_sizes.h"
 #include "plan/slurm_block.h"
+#include "plan/target.h"
 
 namespace quantmill {
 namespace {
@@ -59,6 +63,34 @@ std::string add_rest(const std::string& plan,
   return json.dump(1) + "\n";
 }
 
+void check_no_holes(const Checkpoint& checkpoint, std::string_view option) {
+  for (const SourceShard& shard : checkpoint.shards()) {
+    if (File::open_to_read(checkpoint.folder() / shard.file_name).has_hole()) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{}: {} has a hole where data should be: headers alone can't be "
+                              "measured; {}",
+                              option,
+                              (checkpoint.folder() / shard.file_name).string(),
+                              option == "--measure" ? "give speeds with --assume"
+                                                    : "give a table that is there already"));
+    }
+  }
+}
+
+// The process as a job of one rank; MPI starts once at most, and only where weights are read.
+class OneRank {
+ public:
+  void start() {
+    if (!mpi_) {
+      catch_interrupts();
+      mpi_.emplace();
+    }
+  }
+
+ private:
+  std::optional<MpiEnvironment> mpi_;
+};
+
 // The same job on the ranks and threads that are asked for, on this machine.
 Estimate measure(const JobCommandOptions& options,
                  const JobOptions& job,
@@ -66,17 +98,10 @@ Estimate measure(const JobCommandOptions& options,
                  Plan& plan,
                  const Statistics& statistics,
                  FeedbackFactors* feedback,
-                 const JobSize& size) {
-  for (const SourceShard& shard : checkpoint.shards()) {
-    if (File::open_to_read(checkpoint.folder() / shard.file_name).has_hole()) {
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("--measure: {} has a hole where data should be: headers alone can't "
-                              "be measured; give speeds with --assume",
-                              (checkpoint.folder() / shard.file_name).string()));
-    }
-  }
-  catch_interrupts();
-  const MpiEnvironment mpi;
+                 const JobSize& size,
+                 OneRank& rank) {
+  check_no_holes(checkpoint, "--measure");
+  rank.start();
   const Context context = make_context(options.backend);
   const Pilot pilot = run_pilot(context,
                                 checkpoint,
@@ -90,9 +115,50 @@ Estimate measure(const JobCommandOptions& options,
   return estimate_job(plan, pilot, size);
 }
 
+// The errors that schemes are chosen by: as stored, or measured now.
+ErrorTable find_errors(const JobCommandOptions& options,
+                       const JobOptions& job,
+                       const Checkpoint& checkpoint,
+                       const Statistics& statistics,
+                       const TargetProblem& problem,
+                       OneRank& rank) {
+  if (std::optional<ErrorTable> table = stored_error_table(checkpoint, statistics, job, problem)) {
+    return std::move(*table);
+  }
+  check_no_holes(checkpoint, "--error-table");
+  rank.start();
+  std::cerr << "quantmill: plan reads the weights to measure the errors of schemes"
+            << (job.error_table ? "\n"
+                                : "; --error-table FILE would keep them for other targets\n");
+  return make_error_table(make_team(options.num_threads, 0),
+                          make_context(options.backend),
+                          checkpoint,
+                          statistics,
+                          job,
+                          problem);
+}
+
+// With a target, chooses schemes for it first.
+Plan plan_job(const JobCommandOptions& options,
+              JobOptions& job,
+              const Checkpoint& checkpoint,
+              const Statistics& statistics,
+              OneRank& rank) {
+  if (!awaits_choice(job.recipe)) {
+    return make_job_plan(checkpoint, statistics, job);
+  }
+  const TargetProblem problem = make_target_problem(checkpoint, job.recipe);
+  (void)target_budget(checkpoint, statistics, job, problem);
+  const ErrorTable table = find_errors(options, job, checkpoint, statistics, problem, rank);
+  job.recipe = choose_for_target(checkpoint, statistics, job, problem, table);
+  Plan plan = make_job_plan(checkpoint, statistics, job);
+  plan.target_errors = chosen_errors(plan, table);
+  return plan;
+}
+
 int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
   const auto begun = std::chrono::steady_clock::now();
-  const JobOptions job = make_job_options(options);
+  JobOptions job = make_job_options(options);
   AssumedSpeeds speeds;
   if (own.assumed) {
     speeds = parse_speeds(*own.assumed, speeds);
@@ -104,7 +170,8 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
         *job.statistics,
         partition_rule(choose_architecture(job.recipe.architecture, checkpoint.config_text())));
   }
-  Plan plan = make_job_plan(checkpoint, statistics, job);
+  OneRank rank;
+  Plan plan = plan_job(options, job, checkpoint, statistics, rank);
   const std::unique_ptr<FeedbackFactors> feedback = make_feedback(job, plan, statistics);
   JobSize size;
   size.buffer_bytes = check_resources(job, checkpoint, plan, feedback.get(), options.num_threads);
@@ -120,7 +187,7 @@ int run_plan(const JobCommandOptions& options, const PlanOptions& own) {
                                                                 : kAssumedRateWithSearch);
   }
   const Estimate estimate =
-      own.measure ? measure(options, job, checkpoint, plan, statistics, feedback.get(), size)
+      own.measure ? measure(options, job, checkpoint, plan, statistics, feedback.get(), size, rank)
                   : estimate_job(plan, speeds, size);
   const auto rate = static_cast<std::uint64_t>(
       std::max(1.0, static_cast<double>(plan.source_bytes) / estimate.core_seconds));

@@ -24,10 +24,16 @@ int list_presets() {
   return 0;
 }
 
-// The option that sets a key of the recipe.
+// The option that sets a key of the recipe; empty if none does.
 std::string option_of(const std::string& key) {
   if (key == "schemes") {
     return "--scheme-for";
+  }
+  if (key == "target_schemes") {
+    return "--schemes";
+  }
+  if (key == "chosen") {
+    return "";
   }
   return "--" + (key == "architecture" ? "arch" : replace_all(key, "_", "-"));
 }
@@ -39,7 +45,7 @@ std::string origin_of(const CLI::App& command,
                       const Json& plain,
                       const Json& effective,
                       const std::string& key) {
-  if (const std::string option = option_of(key); command.count(option) > 0) {
+  if (const std::string option = option_of(key); !option.empty() && command.count(option) > 0) {
     return option;
   }
   if (file.contains(key)) {

@@ -18,6 +18,9 @@ struct RecipeOptions {
   std::optional<std::string> recipe_file;
   std::optional<std::string> scheme;
   std::vector<std::string> schemes;
+  std::optional<std::string> target_bits;
+  std::optional<std::string> target_size;
+  std::optional<std::string> target_schemes;
   std::optional<std::string> layout;
   std::optional<std::string> scaling;
   std::optional<std::string> alphas;

@@ -13,6 +13,7 @@
 #include "pipeline/json_count.h"
 #include "plan/kept.h"
 #include "plan/recipe_json.h"
+#include "plan/target.h"
 
 namespace quantmill {
 namespace {
@@ -70,6 +71,9 @@ std::string print_manifest(const Checkpoint& source,
                                {"after", output_bytes_by_type(plan)}};
   const ParameterCounts parameters = count_parameters(plan);
   manifest["parameters"] = {{"all", parameters.all}, {"quantized", parameters.quantized}};
+  if (plan.recipe.target.is_set()) {
+    manifest["target"] = Json::parse(target_to_json(plan));
+  }
   manifest["inputs"] = inputs;
   manifest["files"] = Json::array();
   for (const ManifestFile& file : files) {

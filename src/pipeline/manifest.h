@@ -9,6 +9,7 @@
 // every quantized tensor), kept (list of {name, stored_as, size_bytes, why}: every other one),
 // bytes_before, bytes_after, bytes_by_type
 // ({before, after}: {type: bytes}), parameters ({all, quantized}: numbers of weights).
+// With a target also target (target_to_json).
 // It says nothing of time, place, ranks or threads: the same job gives the same manifest. What
 // differs from run to run is in quantmill_run.json (run_record.h).
 

@@ -15,7 +15,6 @@
 #include "pipeline/carried_scales.h"
 #include "pipeline/compat.h"
 #include "pipeline/fingerprint.h"
-#include "pipeline/given_scales.h"
 #include "pipeline/input_ranges.h"
 #include "pipeline/job_messages.h"
 #include "pipeline/journal.h"
@@ -25,18 +24,15 @@
 #include "pipeline/run_record.h"
 #include "pipeline/settled_scales.h"
 #include "pipeline/summary.h"
+#include "pipeline/target_choice.h"
 #include "pipeline/tied_embeddings.h"
 #include "pipeline/work_folder.h"
 #include "pipeline/write.h"
 #include "plan/plan.h"
-#include "plan/tensor_parallel.h"
 #include "plan/tensor_scales.h"
 
 namespace quantmill {
 namespace {
-
-// What a rank holds beside its workers' buffers: MPI, headers, statistics, code.
-constexpr std::uint64_t kBaseBytes = std::uint64_t{64} << 20;
 
 Statistics statistics_for(const Team& team,
                           const Checkpoint& checkpoint,
@@ -107,6 +103,7 @@ struct JobSubject {
   const WorkRequest& request;
   FeedbackFactors* feedback;  // null: codes are rounded to the nearest
   std::uint64_t buffer_bytes;
+  double choose_seconds;
   bool resumed;
 };
 
@@ -167,12 +164,13 @@ std::string run_phases(const JobSubject& job,
                            format_rate(plan.source_bytes, write_seconds)));
   check_interrupted(team);
 
-  const RunRecord record = make_run_record(team,
-                                           job.context,
-                                           clock,
-                                           search_seconds + measure_seconds + write_seconds,
-                                           job.resumed,
-                                           job.options.command);
+  const RunRecord record =
+      make_run_record(team,
+                      job.context,
+                      clock,
+                      job.choose_seconds + search_seconds + measure_seconds + write_seconds,
+                      job.resumed,
+                      job.options.command);
   team.world.collectively([&] {
     if (team.is_leader()) {
       check_unchanged(job.checkpoint);
@@ -194,126 +192,6 @@ std::string run_phases(const JobSubject& job,
 
 }  // namespace
 
-bool searches_scales(const JobOptions& options) {
-  return options.recipe.scaling != Scaling::kNone &&
-         options.recipe.fold_scales != FoldScales::kOff && !options.compat_scales &&
-         !options.scales;
-}
-
-bool uses_statistics(const JobOptions& options) {
-  const Recipe& recipe = options.recipe;
-  const bool weighs = recipe.scale_rule == ScaleRule::kMse;
-  const bool wants_maxima =
-      recipe.kv_cache != KvCache::kNone ||
-      (takes_input_scales(recipe) && recipe.input_scales != InputScales::kNone);
-  const bool feeds_back = recipe.rounding == Rounding::kGptq;
-  return options.statistics && (searches_scales(options) || weighs || wants_maxima || feeds_back);
-}
-
-Plan make_job_plan(const Checkpoint& checkpoint,
-                   const Statistics& statistics,
-                   const JobOptions& options) {
-  Plan plan = searches_scales(options) || !statistics.empty()
-                  ? make_plan(checkpoint, statistics, options.recipe)
-                  : make_plan_without_search(checkpoint, options.recipe);
-  if ((plan.recipe.input_scales == InputScales::kStatic || !plan.kv_scales.empty()) &&
-      statistics.empty()) {
-    throw Error(ErrorCode::kUsage,
-                "--input-scales static and --kv-cache need activation statistics: give --stats "
-                "FILE.h5 or --stats PREFIX (of PREFIX.tp0.pt …)");
-  }
-  return plan;
-}
-
-std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
-                                  int num_threads,
-                                  std::uint64_t smallest_bytes,
-                                  std::uint64_t largest_bytes) {
-  const auto threads = static_cast<std::uint64_t>(num_threads);
-  const std::uint64_t needed = kBaseBytes + threads * smallest_bytes;
-  if (memory_bytes < needed) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("--memory {} is too little for {} threads on this model; {} is needed, "
-                            "or fewer threads",
-                            format_size(memory_bytes),
-                            num_threads,
-                            format_size(needed)));
-  }
-  // Half for rows as read and written, half for what is made of them.
-  const std::uint64_t smallest = smallest_bytes / 2;
-  return std::clamp(
-      (memory_bytes - kBaseBytes) / threads / 2, smallest, std::max(smallest, largest_bytes));
-}
-
-std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
-                                               const Plan& plan,
-                                               const Statistics& statistics) {
-  if (plan.recipe.rounding != Rounding::kGptq) {
-    return nullptr;
-  }
-  if (!options.statistics) {
-    throw Error(ErrorCode::kUsage,
-                "--rounding gptq needs activation statistics with Gram matrices: give --stats "
-                "FILE.h5, recorded with scripts/collect --gram");
-  }
-  return std::make_unique<FeedbackFactors>(plan, statistics, *options.statistics);
-}
-
-namespace {
-
-// What is left of --memory for buffers.
-std::uint64_t memory_beside(const FeedbackFactors* feedback,
-                            std::uint64_t memory_bytes,
-                            int num_threads) {
-  const std::uint64_t needed = feedback == nullptr ? 0 : feedback->needed_bytes(num_threads);
-  if (memory_bytes < needed) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("--memory {} is too little for --rounding gptq with {} threads on this "
-                            "model: its factors take {}, and the job {} more",
-                            format_size(memory_bytes),
-                            num_threads,
-                            format_size(needed),
-                            format_size(kBaseBytes)));
-  }
-  return memory_bytes - needed;
-}
-
-}  // namespace
-
-std::uint64_t check_resources(const JobOptions& options,
-                              const Checkpoint& checkpoint,
-                              const Plan& plan,
-                              const FeedbackFactors* feedback,
-                              int num_threads) {
-  if (options.check_tensor_parallel != 0) {
-    check_tensor_parallel(plan, options.check_tensor_parallel);
-  }
-  check_output_place(
-      options.out, options.source, options.overwrite || options.start == StartMode::kResume);
-  const std::uint64_t buffer_bytes =
-      worker_buffer_bytes(memory_beside(feedback, options.memory_bytes, std::max(1, num_threads)),
-                          std::max(1, num_threads),
-                          RowProducer::smallest_buffer_bytes(plan),
-                          RowProducer::largest_buffer_bytes(plan));
-  std::uint64_t needed = plan.output_bytes;
-  for (const std::filesystem::path& name : checkpoint.other_files()) {
-    needed += std::filesystem::file_size(checkpoint.folder() / name);
-  }
-  const std::filesystem::path parent = std::filesystem::absolute(options.out).parent_path();
-  const std::uint64_t available = std::filesystem::space(parent).available;
-  // An unfinished job that is resumed has its space already.
-  if (available < needed && options.start != StartMode::kResume) {
-    throw Error(
-        ErrorCode::kIo,
-        fmt::format(
-            "the output needs {}, but {} has only {} left; make space or choose another place",
-            format_size(needed),
-            parent.string(),
-            format_size(available)));
-  }
-  return buffer_bytes;
-}
-
 std::string run_job(const Team& team,
                     const Context& context,
                     const Log& log,
@@ -326,10 +204,20 @@ std::string run_job(const Team& team,
   std::unique_ptr<FeedbackFactors> feedback;
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
+  JobOptions job = options;
+  const auto make_plan = [&] {
+    plan = make_job_plan(*checkpoint, statistics, job);
+    feedback = make_feedback(job, *plan, statistics);
+    buffer_bytes = check_resources(job, *checkpoint, *plan, feedback.get(), team.num_threads);
+  };
+  std::optional<TargetProblem> target;
   team.world.collectively([&] {
-    plan = make_job_plan(*checkpoint, statistics, options);
-    feedback = make_feedback(options, *plan, statistics);
-    buffer_bytes = check_resources(options, *checkpoint, *plan, feedback.get(), team.num_threads);
+    if (awaits_choice(job.recipe)) {
+      target = make_target_problem(*checkpoint, job.recipe);
+      (void)target_budget(*checkpoint, statistics, job, *target);
+    } else {
+      make_plan();
+    }
     request.inputs =
         make_fingerprint(*checkpoint,
                          options.recipe,
@@ -343,6 +231,14 @@ std::string run_job(const Team& team,
   if (state == WorkState::kFinished) {
     return fmt::format("{} is there already, made by this very job; nothing to do\n",
                        options.out.string());
+  }
+  double choose_seconds = 0;
+  if (target) {
+    clock.finish("plan");
+    job.recipe = settle_schemes(team, context, log, *checkpoint, statistics, job, *target);
+    target.reset();
+    choose_seconds = clock.finish("choose");
+    team.world.collectively(make_plan);
   }
   team.world.collectively([&] {
     if (team.is_leader()) {
@@ -373,10 +269,11 @@ std::string run_job(const Team& team,
                        *checkpoint,
                        *plan,
                        statistics,
-                       options,
+                       job,
                        request,
                        feedback.get(),
                        buffer_bytes,
+                       choose_seconds,
                        resumed},
                       journal,
                       work.get(),

@@ -1,6 +1,6 @@
 #pragma once
 
-// The job: plan, statistics, search, write, assemble, commit.
+// The job: plan, statistics, schemes for a target, search, write, assemble, commit.
 
 #include <chrono>
 #include <cstdint>
@@ -28,6 +28,7 @@ struct JobOptions {
   std::optional<std::filesystem::path>
       compat_scales;                            // see read_compat_scales; instead of statistics
   std::optional<std::filesystem::path> scales;  // see read_given_scales; instead of statistics
+  std::optional<std::filesystem::path> error_table;  // ErrorTable: read if it is there, else made
   Recipe recipe;
   std::uint64_t check_tensor_parallel = 0;              // ranks that are to serve it; 0: any
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank
@@ -54,8 +55,8 @@ std::string run_job(const Team& team,
 // Whether scales are searched, and so statistics needed.
 bool searches_scales(const JobOptions& options);
 
-// Whether the job reads the statistics that its options name: to search scales, to weigh errors, or
-// for maxima.
+// Whether the job reads the statistics that its options name: to choose schemes, to search scales,
+// to weigh errors, or for maxima.
 bool uses_statistics(const JobOptions& options);
 
 // What the job will do. `statistics`: empty unless uses_statistics. Errors: what make_plan refuses;

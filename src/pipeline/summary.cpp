@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/byte_size.h"
+#include "plan/target.h"
 
 namespace quantmill {
 namespace {
@@ -78,6 +79,7 @@ std::string describe_result(const std::filesystem::path& source,
                                  describe_schemes(tensors),
                                  seconds,
                                  format_rate(plan.source_bytes, seconds));
+  text += describe_target(plan);
   text += describe_gain(scales);
   std::vector<TensorError> worst = tensors;
   std::ranges::stable_sort(worst, std::ranges::greater(), &TensorError::relative_error);

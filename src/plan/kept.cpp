@@ -11,6 +11,9 @@ std::string reason(const Recipe& recipe, const ModelTensor& tensor, const Scheme
   if (choice.scheme) {
     return fmt::format("scheme {}", scheme_name(*choice.scheme));
   }
+  if (choice.by_target) {
+    return "chosen for the target";
+  }
   if (!choice.pattern.empty()) {
     return fmt::format("pattern {}", choice.pattern);
   }

@@ -98,6 +98,10 @@ class PatternSchemes {
 
 }  // namespace
 
+std::string without_numbers(std::string_view name) {
+  return with_numbers(name, 0);
+}
+
 std::vector<SchemeModules> modules_by_scheme(const std::vector<QuantizedModule>& modules,
                                              Scheme first,
                                              const std::vector<std::string>& prefixes,
@@ -125,7 +129,7 @@ std::vector<SchemeModules> modules_by_scheme(const std::vector<QuantizedModule>&
       continue;
     }
     const std::string pattern = known.shortest(lookup);
-    if (pattern != with_numbers(pattern, 0) && server_layer_offset.value_or(1) != 0) {
+    if (pattern != without_numbers(pattern) && server_layer_offset.value_or(1) != 0) {
       throw Error(ErrorCode::kInput,
                   fmt::format("{} has scheme {} in some layers only, but servers number the layers "
                               "of this model otherwise than the checkpoint does; give it one "

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/architecture.h"
@@ -36,6 +37,9 @@ std::vector<SchemeModules> modules_by_scheme(const std::vector<QuantizedModule>&
                                              Scheme first,
                                              const std::vector<std::string>& prefixes,
                                              std::optional<std::uint64_t> server_layer_offset);
+
+// A name with "#" for each of its numbers.
+std::string without_numbers(std::string_view name);
 
 // A pattern as compressed-tensors' configs spell it ("re:…"), and as Quark's do (a glob).
 std::string as_regular_expression(const std::string& pattern);

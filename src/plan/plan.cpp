@@ -36,24 +36,6 @@ ResolvedArchitecture resolve_true(const Checkpoint& checkpoint,
       choose_architecture(recipe.architecture, config), config, checkpoint, recipe.allow_unknown);
 }
 
-ResolvedArchitecture resolve(const Checkpoint& checkpoint,
-                             const Recipe& recipe,
-                             const std::string& config) {
-  ResolvedArchitecture architecture = resolve_true(checkpoint, recipe, config);
-  if (recipe.compat == Compat::kSeed) {
-    // The same family as the script sees it: its own activations, and so its own fold groups.
-    architecture = resolve_architecture(
-        load_architecture(architecture.name + "-seed"), config, checkpoint, recipe.allow_unknown);
-  }
-  for (FoldGroup& group : architecture.fold_groups) {
-    if (!is_included(group.part, recipe)) {
-      group.no_fold_reason =
-          fmt::format("it is of the part {0}, which --include {0} quantizes", group.part);
-    }
-  }
-  return architecture;
-}
-
 // What a tensor that is not quantized is stored as.
 DType stored_dtype(const ModelTensor& tensor,
                    const TensorFolds& folds,
@@ -305,7 +287,7 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
   Plan plan;
   plan.recipe = recipe;
   const std::string config = checkpoint.config_text();
-  plan.architecture = resolve(checkpoint, recipe, config);
+  plan.architecture = model_architecture(checkpoint, recipe);
   plan.folds.resize(plan.architecture.tensors.size());
   plan.groups.resize(plan.architecture.fold_groups.size());
   plan.choices = choose_schemes(plan.architecture, recipe);
@@ -347,6 +329,23 @@ Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const
 
 Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe) {
   return plan_job(checkpoint, recipe, nullptr);
+}
+
+ResolvedArchitecture model_architecture(const Checkpoint& checkpoint, const Recipe& recipe) {
+  const std::string config = checkpoint.config_text();
+  ResolvedArchitecture architecture = resolve_true(checkpoint, recipe, config);
+  if (recipe.compat == Compat::kSeed) {
+    // The same family as the script sees it: its own activations, and so its own fold groups.
+    architecture = resolve_architecture(
+        load_architecture(architecture.name + "-seed"), config, checkpoint, recipe.allow_unknown);
+  }
+  for (FoldGroup& group : architecture.fold_groups) {
+    if (!is_included(group.part, recipe)) {
+      group.no_fold_reason =
+          fmt::format("it is of the part {0}, which --include {0} quantizes", group.part);
+    }
+  }
+  return architecture;
 }
 
 ResolvedArchitecture true_architecture(const Checkpoint& checkpoint, const Plan& plan) {

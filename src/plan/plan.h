@@ -137,9 +137,12 @@ struct Plan {
   std::string config;                     // config.json of the output
   std::vector<QwixParameter> parameters;  // of layout qwix
   std::vector<TextFile> beside;           // files that are written beside the shards
-  std::vector<std::string> notices;       // what a user should know before the night
-  std::uint64_t source_bytes = 0;         // of tensors
-  std::uint64_t output_bytes = 0;         // of files, without what is copied beside the weights
+  // Of what is chosen for a target, by tensor of the architecture: the relative error that the
+  // choice went by. Filled by who knows it, for the plan's texts.
+  std::vector<std::optional<double>> target_errors;
+  std::vector<std::string> notices;  // what a user should know before the night
+  std::uint64_t source_bytes = 0;    // of tensors
+  std::uint64_t output_bytes = 0;    // of files, without what is copied beside the weights
 };
 
 // Statistics are needed by scaling awq-grid; an empty table otherwise.
@@ -173,6 +176,9 @@ struct ParameterCounts {
 };
 
 ParameterCounts count_parameters(const Plan& plan);
+
+// The architecture that plans of this recipe have. Errors as resolve_architecture.
+ResolvedArchitecture model_architecture(const Checkpoint& checkpoint, const Recipe& recipe);
 
 // The architecture of the model as it really runs: the plan's own, or with Compat::kSeed, whose
 // plan follows the script's beliefs, the one that config.json calls for.

@@ -9,6 +9,7 @@
 #include "plan/plan.h"
 #include "plan/qwix/text.h"
 #include "plan/recipe_json.h"
+#include "plan/target.h"
 #include "plan/tensor_parallel.h"
 
 namespace quantmill {
@@ -80,6 +81,23 @@ std::string without_second_number(const std::string& name) {
   return name.substr(0, second) + "#" + name.substr(end);
 }
 
+// ", by *.down_proj": what chose a tensor's scheme, if the recipe's own did not.
+std::string describe_choice(const Plan& plan, std::size_t tensor) {
+  const SchemeChoice& choice = plan.choices[tensor];
+  if (!choice.by_target) {
+    return choice.pattern.empty() ? "" : fmt::format(", by {}", choice.pattern);
+  }
+  const std::optional<double> error =
+      plan.target_errors.empty() ? std::nullopt : plan.target_errors[tensor];
+  return error ? fmt::format(", by target, error {:.3g}", *error) : ", by target";
+}
+
+Json target_error(const Plan& plan, std::size_t tensor) {
+  return plan.target_errors.empty() || !plan.target_errors[tensor]
+             ? Json(nullptr)
+             : Json(*plan.target_errors[tensor]);
+}
+
 // Groups of one layer that differ by another number: experts.
 struct ExpertLayer {
   std::string name;  // of the groups, with "#" for the expert
@@ -132,6 +150,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
                       format_size(plan.source_bytes),
                       format_size(plan.output_bytes),
                       100 * coverage(plan));
+  text += describe_target(plan);
   const std::vector<std::uint64_t> degrees = tensor_parallel_degrees(plan);
   text += fmt::format("tensor-parallel ranks that can share it: {}\n",
                       degrees.empty() ? "none" : fmt::format("{}", fmt::join(degrees, ", ")));
@@ -158,7 +177,6 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
-    const std::string& pattern = plan.choices[work.tensor].pattern;
     text += fmt::format("  {:<{}} {:<5} [{}] -> {} ({}{})\n",
                         tensor.slice && !work.is_quantized() ? tensor.name : work.name,
                         kColumnsOfNames,
@@ -166,7 +184,7 @@ std::string describe_plan(const Plan& plan, const Checkpoint& checkpoint) {
                         fmt::join(tensor.shape, ", "),
                         work.stored_name(),
                         action_name(work.action),
-                        pattern.empty() ? "" : fmt::format(", by {}", pattern));
+                        describe_choice(plan, work.tensor));
   }
   text += describe_parameters(plan);
   text += "files\n";
@@ -188,6 +206,7 @@ std::string plan_to_json(const Plan& plan) {
   json["source_bytes"] = plan.source_bytes;
   json["output_bytes"] = plan.output_bytes;
   json["coverage"] = coverage(plan);
+  json["target"] = Json::parse(target_to_json(plan));
   json["tensor_parallel"] = tensor_parallel_degrees(plan);
   json["fold_groups"] = Json::array();
   for (std::size_t index = 0; index < plan.groups.size(); ++index) {
@@ -206,15 +225,19 @@ std::string plan_to_json(const Plan& plan) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
-    json["tensors"].push_back({{"name", work.name},
-                               {"source", tensor.name},
-                               {"dtype", source_type_name(source)},
-                               {"shape", tensor.shape},
-                               {"stored_as", work.stored_name()},
-                               {"chosen_by", plan.choices[work.tensor].pattern},
-                               {"action", action_name(work.action)},
-                               {"file", plan.shards[work.parts.front().shard].file_name},
-                               {"bytes", work.output_bytes()}});
+    json["tensors"].push_back(
+        {{"name", work.name},
+         {"source", tensor.name},
+         {"dtype", source_type_name(source)},
+         {"shape", tensor.shape},
+         {"stored_as", work.stored_name()},
+         {"chosen_by",
+          plan.choices[work.tensor].by_target ? std::string("target")
+                                              : plan.choices[work.tensor].pattern},
+         {"target_error", target_error(plan, work.tensor)},
+         {"action", action_name(work.action)},
+         {"file", plan.shards[work.parts.front().shard].file_name},
+         {"bytes", work.output_bytes()}});
   }
   if (!plan.parameters.empty()) {
     json["parameters"] = Json::parse(parameters_to_json(plan));

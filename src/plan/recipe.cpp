@@ -17,6 +17,8 @@ namespace {
   throw Error(ErrorCode::kUsage, message);
 }
 
+constexpr std::string_view kKeep = "keep";  // in place of a scheme
+
 // The values of an option with their names, in the order in which messages list them.
 template <typename Value, std::size_t kCount>
 using Names = std::array<std::pair<Value, std::string_view>, kCount>;
@@ -69,6 +71,14 @@ Value value_of(const Names<Value, kCount>& names,
 }
 
 }  // namespace
+
+std::string choice_name(std::optional<Scheme> scheme) {
+  return std::string(scheme ? scheme_name(*scheme) : kKeep);
+}
+
+std::optional<Scheme> choice_from_name(std::string_view name) {
+  return name == kKeep ? std::nullopt : std::optional(scheme_from_name(name));
+}
 
 std::string_view scaling_name(Scaling scaling) {
   return name_of(kScalings, scaling);

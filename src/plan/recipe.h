@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,9 +49,29 @@ struct SchemeRule {
   bool operator==(const SchemeRule&) const = default;
 };
 
+// What tensors become that no pattern speaks of, by name; nothing: they stay unquantized.
+using ChosenSchemes = std::map<std::string, std::optional<Scheme>>;
+
+// How large the result may be: the scheme of each tensor that no pattern speaks of is chosen so
+// that the error is least (plan/target.h).
+struct SizeTarget {
+  // At most one of the two. A mean per weight, codes and scales, over all linears but those that
+  // patterns keep.
+  std::optional<double> bits;
+  std::optional<std::uint64_t> bytes;  // of the output's weight files
+  // Candidates; nothing: unquantized. Empty: target_schemes has those of the layout.
+  std::vector<std::optional<Scheme>> schemes;
+
+  [[nodiscard]] bool is_set() const { return bits.has_value() || bytes.has_value(); }
+
+  bool operator==(const SizeTarget&) const = default;
+};
+
 struct Recipe {
   Scheme scheme = Scheme::kMxfp4;   // of what no rule matches
   std::vector<SchemeRule> schemes;  // the first that matches counts; `keep` comes before them
+  SizeTarget target;
+  ChosenSchemes chosen;  // for the target, or given; come after `schemes`
   Layout layout = Layout::kQuark;
   Scaling scaling = Scaling::kAwqGrid;
   std::vector<double> alphas = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
@@ -88,6 +109,17 @@ std::vector<ScaleExponents> tried_exponents(const Recipe& recipe);
 // activations are rounded too and weights to the nearest.
 bool divides_by_shares(const Recipe& recipe);
 
+// Whether schemes are still to be chosen for its target.
+bool awaits_choice(const Recipe& recipe);
+
+// The candidates of a target: those that it lists, or by default the recipe's scheme, what its
+// layout has that is wider (quark: mxfp6-e2m3 and fp8-channel, compressed-tensors: fp8-channel),
+// and unquantized.
+std::vector<std::optional<Scheme>> target_schemes(const Recipe& recipe);
+
+// The first candidate that quantizes becomes the recipe's scheme, if the target lists any.
+void take_first_candidate(Recipe& recipe);
+
 // What the search measures errors in: the scheme, or mxfp4 where folding is all.
 Scheme searched_scheme(Scheme scheme);
 
@@ -96,12 +128,14 @@ bool takes_input_scales(const Recipe& recipe);
 
 // What can't go together (kUsage): a layout that does not take every scheme, rules where nothing is
 // quantized, alphas or betas empty or outside 0..1, objective w4a4 with a scheme that is not mxfp4,
-// block-grid with one that is not MX, gptq with one that does not take it, compat seed with
-// anything but mxfp4 in layout quark or what it folds in layout plain, compat seed with anything it
-// fixes (scale_rule other than floor is overridden aloud by the caller, not here).
+// block-grid with one that is not MX, a target in a layout of one scheme, of no positive size or
+// with candidates that lack the recipe's scheme, gptq with one that does not take it, compat seed
+// with anything but mxfp4 in layout quark or what it folds in layout plain, compat seed with
+// anything it fixes (scale_rule other than floor is overridden aloud by the caller, not here).
 void check_recipe(const Recipe& recipe);
 
 // Names as options and recipes spell them. *_from_name: kUsage naming the possible values.
+std::string choice_name(std::optional<Scheme> scheme);  // "keep" for nothing
 std::string_view scaling_name(Scaling scaling);
 std::string_view objective_name(Objective objective);
 std::string_view scale_rule_name(ScaleRule rule);
@@ -111,6 +145,7 @@ std::string_view input_scales_name(InputScales scales);
 std::string_view kv_cache_name(KvCache kv_cache);
 std::string_view compat_name(Compat compat);
 std::string_view scale_type_name(ScaleType type);
+std::optional<Scheme> choice_from_name(std::string_view name);
 Scaling scaling_from_name(std::string_view name);
 Objective objective_from_name(std::string_view name);
 ScaleRule scale_rule_from_name(std::string_view name);

@@ -1,6 +1,8 @@
 #include "plan/recipe_json.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -20,12 +22,12 @@ namespace {
   throw Error(ErrorCode::kUsage, message);
 }
 
-constexpr std::string_view kKeep = "keep";  // in place of a scheme
-constexpr std::array<std::string_view, 22> kKeys{
-    "scheme",     "schemes",        "layout",    "scaling",     "alphas",       "betas",
-    "objective",  "scale_rule",     "rounding",  "fold_scales", "input_scales", "kv_cache",
-    "min_tokens", "keep",           "include",   "compat",      "architecture", "allow_unknown",
-    "untie",      "max_shard_size", "jax_model", "scale_type"};
+constexpr std::array<std::string_view, 26> kKeys{
+    "scheme",         "schemes",        "layout",    "scaling",     "alphas",       "betas",
+    "objective",      "scale_rule",     "rounding",  "fold_scales", "input_scales", "kv_cache",
+    "min_tokens",     "keep",           "include",   "compat",      "architecture", "allow_unknown",
+    "untie",          "max_shard_size", "jax_model", "scale_type",  "target_bits",  "target_size",
+    "target_schemes", "chosen"};
 
 const std::string& text_of(const JsonValue& value, const std::string& key) {
   if (value.kind != JsonValue::Kind::kString) {
@@ -61,14 +63,6 @@ std::vector<std::string> texts_of(const JsonValue& value, const std::string& key
   return texts;
 }
 
-SchemeRule rule_of(std::string pattern, const std::string& scheme) {
-  SchemeRule rule{std::move(pattern), std::nullopt};
-  if (scheme != kKeep) {
-    rule.scheme = scheme_from_name(scheme);
-  }
-  return rule;
-}
-
 std::vector<SchemeRule> rules_of(const JsonValue& value, const std::string& key) {
   std::vector<SchemeRule> rules;
   for (const JsonValue& item : list_of(value, key)) {
@@ -79,7 +73,7 @@ std::vector<SchemeRule> rules_of(const JsonValue& value, const std::string& key)
                        key,
                        describe_json(item)));
     }
-    rules.push_back(rule_of(text_of(*pattern, "match"), text_of(*scheme, "scheme")));
+    rules.push_back({text_of(*pattern, "match"), choice_from_name(text_of(*scheme, "scheme"))});
   }
   return rules;
 }
@@ -96,7 +90,44 @@ std::uint64_t size_of(const JsonValue& value, const std::string& key) {
   return *bytes;
 }
 
+ChosenSchemes chosen_of(const JsonValue& value, const std::string& key) {
+  if (value.kind != JsonValue::Kind::kObject) {
+    fail(fmt::format(
+        "{} must be an object of names with schemes, found {}", key, describe_json(value)));
+  }
+  ChosenSchemes chosen;
+  for (std::size_t i = 0; i < value.keys.size(); ++i) {
+    chosen[value.keys[i]] = choice_from_name(text_of(value.items[i], key));
+  }
+  return chosen;
+}
+
+// The keys of a target; false if it is another.
+bool apply_target_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
+  if (key == "target_bits") {
+    recipe.target.bits = value.as_double();
+    if (!recipe.target.bits) {
+      fail(fmt::format("{} must be a number, found {}", key, describe_json(value)));
+    }
+  } else if (key == "target_size") {
+    recipe.target.bytes = size_of(value, key);
+  } else if (key == "target_schemes") {
+    recipe.target.schemes.clear();
+    for (const std::string& name : texts_of(value, key)) {
+      recipe.target.schemes.push_back(choice_from_name(name));
+    }
+  } else if (key == "chosen") {
+    recipe.chosen = chosen_of(value, key);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void apply_key(const std::string& key, const JsonValue& value, Recipe& recipe) {
+  if (apply_target_key(key, value, recipe)) {
+    return;
+  }
   if (key == "scheme") {
     recipe.scheme = scheme_from_name(text_of(value, key));
   } else if (key == "schemes") {
@@ -164,7 +195,12 @@ void apply_recipe_json(const std::string& json, Recipe& recipe) {
       apply_key(root.keys[i], root.items[i], changed);
     }
   });
-  if (root.find("scheme") != nullptr && root.find("layout") == nullptr) {
+  const bool takes_candidate =
+      root.find("scheme") == nullptr && root.find("target_schemes") != nullptr;
+  if (takes_candidate) {
+    take_first_candidate(changed);
+  }
+  if ((takes_candidate || root.find("scheme") != nullptr) && root.find("layout") == nullptr) {
     changed.layout = default_layout(changed.scheme);
   }
   if (root.find("scheme") == nullptr && changed.layout == Layout::kQwix) {
@@ -180,9 +216,9 @@ SchemeRule parse_scheme_rule(const std::string& text) {
         fmt::format("--scheme-for {}: PATTERN=SCHEME is wanted, such as "
                     "'*.self_attn.*=fp8-channel', or PATTERN={}",
                     text,
-                    kKeep));
+                    choice_name(std::nullopt)));
   }
-  return rule_of(text.substr(0, equals), text.substr(equals + 1));
+  return {text.substr(0, equals), choice_from_name(text.substr(equals + 1))};
 }
 
 namespace {
@@ -193,11 +229,38 @@ JsonValue rules_json(const std::vector<SchemeRule>& rules) {
   for (const SchemeRule& rule : rules) {
     JsonValue item = JsonValue::object();
     item.set("match", JsonValue::string(rule.pattern));
-    item.set("scheme",
-             JsonValue::string(std::string(rule.scheme ? scheme_name(*rule.scheme) : kKeep)));
+    item.set("scheme", JsonValue::string(choice_name(rule.scheme)));
     list.items.push_back(std::move(item));
   }
   return list;
+}
+
+}  // namespace
+
+namespace {
+
+// Nothing of it in recipes without a target, as ever.
+void add_target(const Recipe& recipe, JsonValue& root) {
+  const SizeTarget& target = recipe.target;
+  if (target.bits) {
+    root.set("target_bits", JsonValue::number(*target.bits));
+  }
+  if (target.bytes) {
+    root.set("target_size", JsonValue::number(*target.bytes));
+  }
+  if (target.is_set()) {
+    std::vector<std::string> names;
+    std::ranges::transform(target_schemes(recipe), std::back_inserter(names), choice_name);
+    root.set("target_schemes", JsonValue::array(names));
+  }
+  if (!recipe.chosen.empty()) {
+    JsonValue chosen = JsonValue::object();
+    for (const auto& [name, scheme] : recipe.chosen) {
+      chosen.keys.push_back(name);
+      chosen.items.push_back(JsonValue::string(choice_name(scheme)));
+    }
+    root.set("chosen", std::move(chosen));
+  }
 }
 
 }  // namespace
@@ -215,6 +278,7 @@ std::string to_json(const Recipe& recipe) {
   JsonValue root = JsonValue::object();
   root.set("scheme", named(scheme_name(recipe.scheme)));
   root.set("schemes", rules_json(recipe.schemes));
+  add_target(recipe, root);
   root.set("layout", named(layout_name(recipe.layout)));
   root.set("scaling", named(scaling_name(recipe.scaling)));
   root.set("alphas", numbers(recipe.alphas));

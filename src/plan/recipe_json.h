@@ -11,8 +11,10 @@ namespace quantmill {
 // Applies the JSON text of a recipe file to `recipe`. Keys: scheme, schemes (list of {"match":
 // pattern, "scheme": name or "keep"}), layout, scaling, alphas, betas, objective, scale_rule,
 // fold_scales, input_scales, kv_cache, min_tokens, keep, include, compat, architecture,
-// jax_model, scale_type, allow_unknown, untie, max_shard_size (number of bytes or text like "4G").
-// A scheme without a layout takes its own default layout. Errors, kUsage: not JSON, unknown key or
+// jax_model, scale_type, allow_unknown, untie, max_shard_size (number of bytes or text like "4G"),
+// target_bits, target_size (as max_shard_size), target_schemes (list of names), chosen (object of
+// tensor names with schemes). A scheme without a layout takes its own default layout; without a
+// scheme, the first of target_schemes is it. Errors, kUsage: not JSON, unknown key or
 // value (with those that exist).
 void apply_recipe_json(const std::string& json, Recipe& recipe);
 

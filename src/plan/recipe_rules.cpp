@@ -1,6 +1,8 @@
 // What a recipe is where nothing is said, what follows from it, and what can't go together.
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +30,65 @@ std::vector<Scheme> schemes_of(const Recipe& recipe) {
       schemes.push_back(*rule.scheme);
     }
   }
+  if (recipe.target.is_set()) {
+    for (const std::optional<Scheme> scheme : target_schemes(recipe)) {
+      if (scheme) {
+        schemes.push_back(*scheme);
+      }
+    }
+  }
+  for (const auto& [name, scheme] : recipe.chosen) {
+    if (scheme && std::ranges::find(schemes, *scheme) == schemes.end()) {
+      schemes.push_back(*scheme);
+    }
+  }
   return schemes;
+}
+
+void check_target(const Recipe& recipe) {
+  const SizeTarget& target = recipe.target;
+  if (!target.is_set()) {
+    if (!target.schemes.empty()) {
+      fail(
+          "the candidates of a target are given, but no target: add --target-bits or "
+          "--target-size");
+    }
+    return;
+  }
+  if (target.bits && target.bytes) {
+    fail("target_bits and target_size are both given; choose one");
+  }
+  if ((target.bits && !(*target.bits > 0)) || target.bytes == 0) {
+    fail("a target must be more than 0");
+  }
+  if (recipe.layout != Layout::kQuark && recipe.layout != Layout::kCompressedTensors &&
+      recipe.layout != Layout::kFp8) {
+    fail(
+        fmt::format("layout \"{}\" has one form for all tensors, so none can be chosen for a "
+                    "target; quark, compressed-tensors and fp8 tell tensors apart",
+                    layout_name(recipe.layout)));
+  }
+  const std::vector<std::optional<Scheme>> schemes = target_schemes(recipe);
+  if (std::ranges::find(schemes, std::optional(recipe.scheme)) == schemes.end()) {
+    fail(
+        fmt::format("scheme \"{}\" is not among the candidates of the target; leave it out, or add "
+                    "it to them",
+                    scheme_name(recipe.scheme)));
+  }
+  for (auto scheme = schemes.begin(); scheme != schemes.end(); ++scheme) {
+    if (std::find(schemes.begin(), scheme, *scheme) != scheme) {
+      fail(fmt::format("candidate {} is given twice", choice_name(*scheme)));
+    }
+    if (*scheme && (is_floating_point(**scheme) || *scheme == Scheme::kSource)) {
+      fail(
+          fmt::format("{} is no candidate of a target; to leave tensors as they are, write "
+                      "\"keep\" in place of a scheme",
+                      scheme_name(**scheme)));
+    }
+    if (*scheme) {
+      with_context("candidates of the target", [&] { check_layout(**scheme, recipe.layout); });
+    }
+  }
 }
 
 void check_exponents(std::string_view key, const std::vector<double>& exponents) {
@@ -92,12 +152,46 @@ void check_seed(const Recipe& recipe) {
   if (!recipe.schemes.empty()) {
     refuse("schemes", recipe.schemes.front().pattern);
   }
+  if (recipe.target.is_set() || !recipe.chosen.empty()) {
+    fail("compat \"seed\" has one scheme, so none can be chosen for a target");
+  }
   if (!recipe.keep.empty()) {
     refuse("keep", fmt::format("{}", fmt::join(recipe.keep, ", ")));
   }
 }
 
 }  // namespace
+
+bool awaits_choice(const Recipe& recipe) {
+  return recipe.target.is_set() && recipe.chosen.empty();
+}
+
+std::vector<std::optional<Scheme>> target_schemes(const Recipe& recipe) {
+  if (!recipe.target.schemes.empty()) {
+    return recipe.target.schemes;
+  }
+  std::vector<std::optional<Scheme>> wider;
+  if (recipe.layout == Layout::kQuark) {
+    wider = {Scheme::kMxfp6E2m3, Scheme::kFp8Channel};
+  } else if (recipe.layout == Layout::kCompressedTensors) {
+    wider = {Scheme::kFp8Channel};
+  }
+  std::vector<std::optional<Scheme>> schemes = {recipe.scheme};
+  std::ranges::copy_if(wider, std::back_inserter(schemes), [&](std::optional<Scheme> scheme) {
+    return scheme != recipe.scheme;
+  });
+  schemes.emplace_back(std::nullopt);
+  return schemes;
+}
+
+void take_first_candidate(Recipe& recipe) {
+  for (const std::optional<Scheme> scheme : recipe.target.schemes) {
+    if (scheme) {
+      recipe.scheme = *scheme;
+      return;
+    }
+  }
+}
 
 Recipe default_recipe(Scheme scheme, Layout layout) {
   Recipe recipe;
@@ -160,6 +254,19 @@ void check_recipe(const Recipe& recipe) {
     }
     with_context(fmt::format("scheme for {}", rule.pattern),
                  [&] { check_layout(*rule.scheme, recipe.layout); });
+  }
+  check_target(recipe);
+  for (const auto& [name, scheme] : recipe.chosen) {
+    if (scheme && (is_floating_point(*scheme) || is_floating_point(recipe.scheme))) {
+      fail(fmt::format("chosen for {}: {} and {} can't be mixed",
+                       name,
+                       scheme_name(recipe.scheme),
+                       scheme_name(*scheme)));
+    }
+    if (scheme) {
+      with_context(fmt::format("chosen for {}", name),
+                   [&] { check_layout(*scheme, recipe.layout); });
+    }
   }
   check_exponents("alphas", recipe.alphas);
   check_exponents("betas", recipe.betas);

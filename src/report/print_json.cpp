@@ -138,6 +138,7 @@ Json to_json(const Report& report) {
         {{"why", kept.why}, {"size_bytes", kept.size_bytes}, {"names", kept.names}});
   }
   json["run"] = report.run_json.empty() ? Json(nullptr) : Json::parse(report.run_json);
+  json["target"] = Json::parse(report.target_json);
   json["recipe"] = Json::parse(report.recipe_json);
   json["inputs"] = report.inputs;
   json["files"] = Json::array();

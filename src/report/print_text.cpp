@@ -200,6 +200,46 @@ double seconds_of(const Report& report) {
 
 }  // namespace
 
+namespace {
+
+std::string describe_target_of(const Report& report) {
+  const Json target = Json::parse(report.target_json);
+  if (!target.is_object()) {
+    return "";
+  }
+  const Json bits = target.value("bits", Json(nullptr));
+  std::string text = fmt::format(
+      "target: {}, {:.4f} bits per weight of linears reached\n",
+      bits.is_number() ? fmt::format("{} bits per weight of linears", bits.get<double>())
+                       : format_size(target.value("bytes", std::uint64_t{0})) + " of output",
+      target.value("bits_reached", 0.0));
+  const Json schemes = target.value("schemes", Json::object());
+  for (const auto& [scheme, count] : schemes.items()) {
+    text += fmt::format("  {:<14} {:>6} tensors, {:>15} weights\n",
+                        scheme,
+                        count.value("tensors", std::uint64_t{0}),
+                        count.value("weights", std::uint64_t{0}));
+  }
+  return text;
+}
+
+// What differs between two values of a recipe's key; of tensors' schemes how many do.
+std::string describe_change(const std::string& key, const Json& value, const Json& other) {
+  if (key != "chosen") {
+    return fmt::format("{} | {}", value.dump(), other.dump());
+  }
+  const Json empty = Json::object();
+  const Json& a = value.is_object() ? value : empty;
+  const Json& b = other.is_object() ? other : empty;
+  std::size_t differ = 0;
+  for (const auto& [name, scheme] : a.items()) {
+    differ += b.value(name, Json(nullptr)) != scheme ? 1U : 0U;
+  }
+  return fmt::format("{} | {} tensors, {} of them otherwise", a.size(), b.size(), differ);
+}
+
+}  // namespace
+
 std::string describe_report(const Report& report) {
   std::string text = fmt::format(
       "{}: {}, {}\n{} -> {} ({:.1f} %), {} bits per weight, {:.1f} % of the weights "
@@ -212,6 +252,7 @@ std::string describe_report(const Report& report) {
       100 * ratio(report.bytes_after, report.bytes_before),
       optional_number(report.bits_per_weight(), 2),
       100 * ratio(report.quantized_parameters, report.parameters));
+  text += describe_target_of(report);
   if (const std::optional<double> gain = report.weighted_error()) {
     text +=
         fmt::format("activation-weighted error: {:.1f} % of what it is unscaled\n", 100 * *gain);
@@ -240,7 +281,7 @@ std::string describe_comparison(const Report& a, const Report& b) {
   for (const auto& [key, value] : recipe_a.items()) {
     const Json other = recipe_b.value(key, Json(nullptr));
     if (value != other) {
-      text += fmt::format("  {}: {} | {}\n", key, value.dump(), other.dump());
+      text += fmt::format("  {}: {}\n", key, describe_change(key, value, other));
     }
   }
   std::map<std::string, double> errors;

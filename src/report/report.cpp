@@ -298,6 +298,7 @@ Report make_report(const std::filesystem::path& folder, const ReportOptions& opt
     report.architecture = json.at("architecture");
     report.bytes_before = count_of(json.at("bytes_before"));
     report.bytes_after = count_of(json.at("bytes_after"));
+    report.target_json = json.value("target", Json(nullptr)).dump();
     // Older programs did not note what follows.
     const Json by_type = json.value("bytes_by_type", Json::object());
     report.before_by_type = sizes_of(by_type.value("before", Json::object()));

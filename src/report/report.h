@@ -78,7 +78,8 @@ struct Report {
   std::string program;
   std::string architecture;
   std::string recipe_json;
-  std::string run_json;  // quantmill_run.json, or empty
+  std::string target_json;  // target_to_json of the job, or "null"
+  std::string run_json;     // quantmill_run.json, or empty
   std::map<std::string, std::string> inputs;
   std::vector<FileReport> files;
   std::uint64_t bytes_before = 0;

@@ -37,7 +37,8 @@ NOT_IN_TRANSFORMERS |= {("qwen3-moe", scheme, "compressed-tensors")
 LOGITS = {"mxfp4": 0.6, "mxfp6-e2m3": 0.2, "mxfp6-e3m2": 0.3, "mxfp8": 0.2, "nvfp4": 0.01, "nvfp4:inputs": 0.6,
           "fp8-tensor": 0.15, "fp8-tensor:inputs": 0.15, "fp8-channel": 0.15, "fp8-block": 0.15, "int8": 0.06,
           "w8a16": 0.01, "w8a16-g128": 0.01, "int4-g128": 0.01, "int4-g32": 0.01, "int4-asym-g128": 0.01,
-          "mxfp4+fp8-channel": 0.6, "int4-g128+fp8-channel": 0.15}
+          "mxfp4+fp8-channel": 0.6, "int4-g128+fp8-channel": 0.15,
+          "mxfp4~5.5": 0.6}
 
 
 def compare(reader, folder, stored, wanted, rounds):
@@ -158,6 +159,9 @@ def check_target(report, table, model, scheme, layout):
     stored = format_models.tensors(source)
     folder = format_models.write_target(source, scheme, layout)
     wanted, _ = format_models.expected(folder, source, scheme)
+    if "~" in scheme:
+        kinds = len(format_models.settings(folder)["quantization_config"]["layer_quant_config"])
+        report.check(f"{model} {scheme} {layout}: modules of more than one scheme", None if kinds > 0 else "there is one")
     as_loaded = format_readers.stacked(wanted)
     # Scales are BF16, and compressed-tensors multiplies in the scales' type; those of NVFP4 it divides in BF16.
     rounds = scheme.startswith(("int4", "w8a16", "nvfp4"))
@@ -178,7 +182,7 @@ def check_target(report, table, model, scheme, layout):
 
 def check_targets(report):
     table = [("scheme", "layout", "model", "maker's library", "transformers")]
-    for scheme, layout in format_models.TARGETS:
+    for scheme, layout in (*format_models.TARGETS, format_models.CHOSEN):
         for model in format_models.MODELS:
             if format_models.is_made_of(model, scheme, layout):
                 report.section(f"{model} {scheme} {layout}", check_target, table, model, scheme, layout)

@@ -46,6 +46,8 @@ TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("mxfp6-e2m3", "
            ("int4-g128", "compressed-tensors"), ("int4-g32", "compressed-tensors"), ("int4-g128", "quark"),
            ("int4-g32", "quark"), ("int4-asym-g128", "compressed-tensors"), ("int4-asym-g128", "quark"),
            ("mxfp4+fp8-channel", "quark"), ("int4-g128+fp8-channel", "compressed-tensors"))
+# Of schemes that are chosen for so many bits.
+CHOSEN = ("mxfp4~5.5", "quark")
 # Of a mixture of experts one target for each kind of stored tensor: what else there is differs in its section only.
 MOE_TARGETS = (("mxfp4", "quark"), ("mxfp4", "compressed-tensors"), ("nvfp4", "compressed-tensors"), ("fp8-tensor", "quark"),
                ("fp8-channel", "compressed-tensors"), ("fp8-block", "fp8"), ("int8", "compressed-tensors"),
@@ -90,6 +92,9 @@ def write_target(source, scheme, layout):
     out = WORK / f"{source.name}.{scheme}.{layout}"
     options = [option for pattern in KEPT for option in ("--keep", pattern)]
     command, (schemes, _, inputs) = "convert", scheme.partition(":")
+    schemes, _, bits = schemes.partition("~")
+    if bits:
+        options += ["--target-bits", bits]
     first, _, attention = schemes.partition("+")
     if attention:
         options += ["--scheme-for", f"*.self_attn.*={attention}"]
@@ -119,7 +124,7 @@ def is_quantized(stored, module):
 
 def expected(folder, source, scheme):
     """(every tensor of the source as the folder stores it, names of those that are quantized)"""
-    stored = read_target(folder, scheme)
+    stored = read_target(folder, "mxfp6-e2m3" if "~" in scheme else scheme)  # the one of six bits that may be chosen
     plain, values, quantized = tensors(folder), {}, set()
     for name in tensors(source):
         if is_quantized(stored, name.removesuffix(".weight")):

@@ -88,6 +88,8 @@ function facts(report) {
     fact("Size", bytes(s.bytes_after), `from ${bytes(s.bytes_before)}, ${percent(s.bytes_after / s.bytes_before)}`),
     fact("Bits per weight", s.bits_per_weight === null ? "–" : s.bits_per_weight.toFixed(2),
       s.parameters ? `${percent(s.quantized_parameters / s.parameters)} of ${whole(s.parameters)} quantized` : ""),
+    report.target === null ? null : fact("Target", report.target.bits === null ? bytes(report.target.bytes) : `${report.target.bits} bits`,
+      `${report.target.bits_reached.toFixed(3)} bits per weight of linears reached`),
     fact("Tensors quantized", whole(s.quantized_tensors), [...new Set(report.tensors.map((tensor) => tensor.scheme))].join(", ")),
     fact("Median weight error", percent(s.median_error), bad ? dotted(`worst ${percent(bad.relative_error)}: ${bad.name}`) : ""),
     s.weighted_error === null ? null : fact("Activation-weighted error", percent(s.weighted_error), "of what it is without scaling"),

@@ -265,5 +265,54 @@ TEST(CheckRecipe, RefusesWhatCompatSeedFixes) {
   EXPECT_THAT(message(R"("keep": ["fc"])"), HasSubstr("fixes keep"));
 }
 
+TEST(RecipeJson, ATargetReadsBackWithWhatWasChosen) {
+  const Recipe recipe = with(R"({"scheme": "mxfp4", "target_bits": 4.75,
+    "target_schemes": ["mxfp4", "fp8-channel", "keep"],
+    "chosen": {"a.weight": "fp8-channel", "b.weight": "keep"}})");
+  const Recipe again = with(to_json(recipe));
+  EXPECT_EQ(again.target, recipe.target);
+  EXPECT_EQ(again.target.bits, 4.75);
+  EXPECT_THAT(again.target.schemes, ElementsAre(Scheme::kMxfp4, Scheme::kFp8Channel, std::nullopt));
+  EXPECT_EQ(again.chosen,
+            (ChosenSchemes{{"a.weight", Scheme::kFp8Channel}, {"b.weight", std::nullopt}}));
+  EXPECT_FALSE(awaits_choice(again));
+  EXPECT_TRUE(awaits_choice(with(R"({"target_size": "70G"})")));
+  EXPECT_THAT(to_json(Recipe{}), testing::Not(HasSubstr("target")));
+}
+
+TEST(RecipeJson, CandidatesBeginWithTheRecipesScheme) {
+  EXPECT_THAT(target_schemes(with(R"({"layout": "quark"})")),
+              ElementsAre(Scheme::kMxfp4, Scheme::kMxfp6E2m3, Scheme::kFp8Channel, std::nullopt));
+  EXPECT_THAT(target_schemes(with(R"({"scheme": "nvfp4"})")),
+              ElementsAre(Scheme::kNvfp4, Scheme::kFp8Channel, std::nullopt));
+  EXPECT_THAT(target_schemes(with(R"({"scheme": "fp8-block"})")),
+              ElementsAre(Scheme::kFp8Block, std::nullopt));
+  const Recipe listed = with(R"({"target_schemes": ["keep", "int8", "nvfp4"]})");
+  EXPECT_EQ(listed.scheme, Scheme::kInt8);
+  EXPECT_EQ(listed.layout, Layout::kCompressedTensors);
+}
+
+TEST(CheckRecipe, RefusesTargetsThatCanNotBe) {
+  const auto refused = [](const std::string& json) {
+    return refusal([&] { check_recipe(with(json)); });
+  };
+  EXPECT_EQ(refused(R"({"target_bits": 5})"), "");
+  EXPECT_THAT(refused(R"({"target_bits": 5, "target_size": 100})"), HasSubstr("choose one"));
+  EXPECT_THAT(refused(R"({"target_bits": 0})"), HasSubstr("more than 0"));
+  EXPECT_THAT(refused(R"({"target_schemes": ["mxfp4"]})"), HasSubstr("no target"));
+  EXPECT_THAT(refused(R"({"target_bits": 5, "scheme": "mxfp4", "layout": "gpt-oss"})"),
+              HasSubstr("one form for all tensors"));
+  EXPECT_THAT(
+      refused(R"({"target_bits": 5, "scheme": "mxfp4", "target_schemes": ["fp8-channel"]})"),
+      HasSubstr("not among the candidates"));
+  EXPECT_THAT(refused(R"({"target_bits": 5, "target_schemes": ["mxfp4", "bf16"]})"),
+              HasSubstr("write \"keep\""));
+  EXPECT_THAT(refused(R"({"target_bits": 5, "target_schemes": ["mxfp4", "mxfp4"]})"),
+              HasSubstr("given twice"));
+  EXPECT_THAT(
+      refused(R"({"target_bits": 5, "layout": "quark", "target_schemes": ["mxfp4", "int8"]})"),
+      HasSubstr("layout \"quark\" takes the schemes"));
+}
+
 }  // namespace
 }  // namespace quantmill

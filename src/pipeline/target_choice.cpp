@@ -1,0 +1,238 @@
+#include "pipeline/target_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "pipeline/produce.h"
+#include "pipeline/work_folder.h"
+#include "plan/recipe_json.h"
+#include "stats/scales.h"
+
+namespace quantmill {
+namespace {
+
+constexpr std::uint64_t kMaxTableBytes = std::uint64_t{1} << 30;
+constexpr const char* kRecipeName = "recipe.json";  // in the work folder
+
+// The text that rank 0 reads, on every rank.
+std::string broadcast_text(const Team& team, const std::function<std::string()>& read) {
+  std::vector<std::byte> bytes;
+  team.world.collectively([&] {
+    if (team.is_leader()) {
+      const std::string text = read();
+      const auto view = std::as_bytes(std::span(text));
+      bytes.assign(view.begin(), view.end());
+    }
+  });
+  bytes = team.world.broadcast(std::move(bytes), 0);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string read_if_there(const std::filesystem::path& file) {
+  return std::filesystem::is_regular_file(file) ? read_text_file(file, kMaxTableBytes) : "";
+}
+
+std::string text_of_table(const JobOptions& options) {
+  return options.error_table ? read_if_there(*options.error_table) : "";
+}
+
+Fingerprint inputs_of(const Checkpoint& checkpoint,
+                      const Statistics& statistics,
+                      const JobOptions& options) {
+  return error_table_inputs(checkpoint, options.recipe, statistics, options.scales);
+}
+
+// Nothing for no text.
+std::optional<ErrorTable> checked_table(const std::string& text,
+                                        const Checkpoint& checkpoint,
+                                        const Statistics& statistics,
+                                        const JobOptions& options,
+                                        const TargetProblem& problem) {
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  const std::string what = fmt::format("--error-table {}", options.error_table->string());
+  ErrorTable table = parse_error_table(text, what);
+  check_error_table(table, problem, inputs_of(checkpoint, statistics, options), what);
+  return table;
+}
+
+// Every worker has a producer for each candidate.
+std::uint64_t buffer_bytes_of(const Team& team,
+                              const JobOptions& options,
+                              const TargetProblem& problem) {
+  std::uint64_t smallest = 0;
+  std::uint64_t largest = 0;
+  for (const CandidatePlan& candidate : problem.candidates) {
+    smallest = std::max(smallest, RowProducer::smallest_buffer_bytes(candidate.plan));
+    largest = std::max(largest, RowProducer::largest_buffer_bytes(candidate.plan));
+  }
+  const std::uint64_t count = problem.candidates.size();
+  return worker_buffer_bytes(
+             options.memory_bytes, team.num_threads, count * smallest, count * largest) /
+         count;
+}
+
+ColumnImportance importance_of(const Statistics& statistics,
+                               const JobOptions& options,
+                               const TargetProblem& problem) {
+  if (options.scales) {
+    return {problem.architecture(), read_importance(*options.scales)};
+  }
+  ResolvedArchitecture matched = problem.architecture();
+  match_statistics(statistics, matched);
+  return {problem.architecture(), make_importance(matched, statistics, options.recipe.min_tokens)};
+}
+
+// The plan of a choice.
+Plan plan_of(const Checkpoint& checkpoint,
+             const Statistics& statistics,
+             JobOptions options,
+             ChosenSchemes chosen) {
+  options.recipe.chosen = std::move(chosen);
+  return make_job_plan(checkpoint, statistics, options);
+}
+
+}  // namespace
+
+std::uint64_t target_budget(const Checkpoint& checkpoint,
+                            const Statistics& statistics,
+                            const JobOptions& options,
+                            const TargetProblem& problem) {
+  const SizeTarget& target = options.recipe.target;
+  if (target.bits) {
+    return bytes_for_bits(problem, *target.bits);
+  }
+  const std::uint64_t least = problem.least_bytes();
+  const std::uint64_t smallest =
+      plan_of(checkpoint, statistics, options, problem.smallest_choice()).output_bytes;
+  const std::uint64_t largest = smallest - least + problem.most_bytes();
+  if (*target.bytes < smallest || *target.bytes > largest) {
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("--target-size {} ({}): with these candidates the output takes from {} bytes "
+                    "({}) to about {} ({}); choose one between, or other --schemes",
+                    *target.bytes,
+                    format_size(*target.bytes),
+                    smallest,
+                    format_size(smallest),
+                    largest,
+                    format_size(largest)));
+  }
+  return *target.bytes - (smallest - least);
+}
+
+std::optional<ErrorTable> stored_error_table(const Checkpoint& checkpoint,
+                                             const Statistics& statistics,
+                                             const JobOptions& options,
+                                             const TargetProblem& problem) {
+  return checked_table(text_of_table(options), checkpoint, statistics, options, problem);
+}
+
+ErrorTable make_error_table(const Team& team,
+                            const Context& context,
+                            const Checkpoint& checkpoint,
+                            const Statistics& statistics,
+                            const JobOptions& options,
+                            const TargetProblem& problem) {
+  std::optional<ColumnImportance> importance;
+  std::uint64_t buffer_bytes = 0;
+  team.world.collectively([&] {
+    importance.emplace(importance_of(statistics, options, problem));
+    buffer_bytes = buffer_bytes_of(team, options, problem);
+  });
+  ErrorTable table =
+      measure_error_table(team, context, checkpoint, problem, *importance, buffer_bytes);
+  team.world.collectively([&] {
+    table.inputs = inputs_of(checkpoint, statistics, options);
+    if (team.is_leader() && options.error_table) {
+      write_text_file(*options.error_table, print_error_table(table));
+    }
+  });
+  return table;
+}
+
+Recipe choose_for_target(const Checkpoint& checkpoint,
+                         const Statistics& statistics,
+                         const JobOptions& options,
+                         const TargetProblem& problem,
+                         const ErrorTable& table) {
+  const std::vector<std::vector<double>> losses = losses_of(problem, table);
+  std::uint64_t budget = target_budget(checkpoint, statistics, options, problem);
+  Recipe recipe = options.recipe;
+  recipe.chosen = choose_within(problem, losses, budget).value();
+  while (options.recipe.target.bytes) {
+    // Headers have other lengths with other schemes: what is too much is taken from the linears.
+    const Plan plan = plan_of(checkpoint, statistics, options, recipe.chosen);
+    if (plan.output_bytes <= *options.recipe.target.bytes) {
+      break;
+    }
+    const std::uint64_t excess = plan.output_bytes - *options.recipe.target.bytes;
+    const std::uint64_t taken = problem.bytes_of(recipe.chosen);
+    const auto smaller = choose_within(problem, losses, taken - std::min(taken, excess));
+    recipe.chosen = smaller.value_or(problem.smallest_choice());
+    if (!smaller) {
+      break;
+    }
+  }
+  return recipe;
+}
+
+std::vector<std::optional<double>> chosen_errors(const Plan& plan, const ErrorTable& table) {
+  std::vector<std::optional<double>> errors(plan.choices.size());
+  for (std::size_t tensor = 0; tensor < plan.choices.size(); ++tensor) {
+    const auto found = table.tensors.find(plan.architecture.tensors[tensor].name);
+    if (plan.choices[tensor].by_target && found != table.tensors.end()) {
+      errors[tensor] = std::sqrt(found->second.relative(plan.choices[tensor].scheme));
+    }
+  }
+  return errors;
+}
+
+Recipe settle_schemes(const Team& team,
+                      const Context& context,
+                      const Log& log,
+                      const Checkpoint& checkpoint,
+                      const Statistics& statistics,
+                      const JobOptions& options,
+                      const TargetProblem& problem) {
+  const std::filesystem::path note = WorkFolder::journal_folder(options.out) / kRecipeName;
+  const std::string noted = broadcast_text(team, [&] { return read_if_there(note); });
+  Recipe recipe = options.recipe;
+  if (!noted.empty()) {
+    team.world.collectively([&] { apply_recipe_json(noted, recipe); });
+    return recipe;
+  }
+  const std::string text = broadcast_text(team, [&] { return text_of_table(options); });
+  std::optional<ErrorTable> table;
+  team.world.collectively(
+      [&] { table = checked_table(text, checkpoint, statistics, options, problem); });
+  const bool is_stored = table.has_value();
+  if (!is_stored) {
+    table = make_error_table(team, context, checkpoint, statistics, options, problem);
+  }
+  team.world.collectively([&] {
+    recipe = choose_for_target(checkpoint, statistics, options, problem, *table);
+    if (team.is_leader()) {
+      write_text_file(note, to_json(recipe));
+    }
+  });
+  log.info(fmt::format("errors of {} tensors in {} schemes {}",
+                       table->tensors.size(),
+                       problem.candidates.size(),
+                       is_stored ? "read from " + options.error_table->string() : "measured"));
+  return recipe;
+}
+
+}  // namespace quantmill
