@@ -329,11 +329,9 @@ std::string run_job(const Team& team,
     plan = make_job_plan(*checkpoint, statistics, options);
     feedback = make_feedback(options, *plan, statistics);
     buffer_bytes = check_resources(options, *checkpoint, *plan, feedback.get(), team.num_threads);
+    const auto& scales = options.compat_scales ? options.compat_scales : options.scales;
     request.inputs =
-        make_fingerprint(*checkpoint,
-                         options.recipe,
-                         statistics,
-                         options.compat_scales ? options.compat_scales : options.scales);
+        make_fingerprint(*checkpoint, options.recipe, statistics, feedback.get(), scales);
     request.timed_inputs = with_times(request.inputs, *checkpoint);
   });
   check_agreement(team.world, request.timed_inputs);

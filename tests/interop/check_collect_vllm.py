@@ -1,0 +1,83 @@
+"""scripts/collect --engine vllm: inside vLLM's own workers it records what it does with transformers, of the same tokens."""
+
+import os
+import pathlib
+import runpy
+import sys
+
+import h5py
+import torch
+from vllm.distributed import cleanup_dist_env_and_memory
+
+import tiny_models
+from calibration import write_text, write_tokenizer
+from report import run_cases
+
+COLLECT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "collect"
+WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "collect-vllm"
+# Of a case: options, and inputs that vLLM alone records, since transformers has no linear there.
+CASES = {"llama": (["--gram", "--clip", "1.5"], ()), "qwen3-moe": ([], ("model.layers.0.mlp.gate", "model.layers.2.mlp.gate"))}
+FIRST_LAYER = 1e-6  # relative difference of means: both sum in double what float32 kernels differ in by an ulp or so
+LATER_LAYERS = 1e-5  # such differences add up from layer to layer
+
+
+def collect(*arguments):
+    """In this process, which has loaded what it needs. Returns why it stopped."""
+    sys.path.insert(0, str(COLLECT.parent))
+    sys.argv = [str(COLLECT), *map(str, arguments)]
+    try:
+        runpy.run_path(str(COLLECT), run_name="__main__")
+    except SystemExit as end:
+        return str(end)
+    finally:
+        sys.path.pop(0)
+        cleanup_dist_env_and_memory()
+    return None
+
+
+def recorded(prefix):
+    """Name -> (values by kind, tokens)."""
+    if not pathlib.Path(f"{prefix}.h5").exists():
+        found = torch.load(f"{prefix}.tp0.pt", weights_only=True)
+        return {name: ({kind: values.pop(kind) for kind in ("absmean", "sqmean", "absmax")}, values["count"]) for name, values in found.items()}
+    with h5py.File(f"{prefix}.h5") as file:
+        return {("" if name == "lm_head" else "model.") + name: ({kind: torch.from_numpy(value[:]) for kind, value in group.items()},
+                                                                  int(group.attrs["count"])) for name, group in file["inputs"].items()}
+
+
+def differences(one, other, names):
+    """Largest relative difference of each kind, of a Gram matrix in ratio to its largest value; and what has other tokens or kinds."""
+    found, wrong = {}, []
+    for name in names:
+        if one[name][1] != other[name][1] or one[name][0].keys() != other[name][0].keys():
+            wrong.append(name)
+            continue
+        for kind, value in one[name][0].items():
+            scale = value.abs().max() if kind == "gram" else value.abs().clamp_min(1e-12)
+            found[kind] = max(found.get(kind, 0), float(((other[name][0][kind] - value).abs() / scale).max()))
+    return found, wrong
+
+
+def check_case(report, case):
+    folder = WORK / case
+    tiny_models.save(case, tiny_models.build(case), folder)
+    write_tokenizer(folder, tiny_models.VOCABULARY)
+    write_text(folder, [int(t) for t in torch.randint(3, tiny_models.VOCABULARY, (256,), generator=torch.Generator().manual_seed(6))])
+    options, alone = CASES[case]
+    command = [folder, folder / "a.txt", folder / "b.jsonl", "--tokens", "256", "--length", "64", "--dtype", "float32", *options]
+    wrong = collect(*command, "-o", WORK / f"{case}-transformers", "--device", "cpu") or collect(*command, "-o", WORK / f"{case}-vllm", "--engine", "vllm")
+    report.check(f"collect {case}: runs in vLLM", wrong)
+    one, other = (recorded(WORK / f"{case}-{engine}") for engine in ("transformers", "vllm"))
+    wrong = sorted(one.keys() ^ other.keys() ^ set(alone))
+    report.check(f"collect {case}: vLLM records the {len(one)} inputs that transformers does", f"other inputs: {wrong}" if wrong else None)
+    first = {name for name in one if name.startswith("model.layers.0.self_attn.") and "o_proj" not in name}
+    for what, names, bound in (("the first layer's norm", first, FIRST_LAYER), ("all else", one.keys() - first, LATER_LAYERS)):
+        found, wrong = differences(one, other, sorted(names))
+        if wrong or max(found.values()) > bound:
+            wrong = f"{wrong[:3]}, {found}"
+        told = ", ".join(f"{kind} {value:.1e}" for kind, value in found.items())
+        report.check(f"collect {case}: of {what} vLLM records the same: {told}", wrong or None)
+
+
+if __name__ == "__main__":
+    run_cases(WORK, CASES, check_case)
