@@ -99,6 +99,6 @@ class RecordingWorker:
         lines = recorder.coverage(statistics)
         silent = [name for name in recording.wanted if name not in statistics]
         if silent:
-            lines.append(f"not recorded: linears that vLLM never calls as modules: {', '.join(silent[:3])}"
+            lines.append(f"not recorded, since vLLM gave them nothing: {', '.join(silent[:3])}"
                          + (f" and {len(silent) - 3} more" if len(silent) > 3 else ""))
         return str(file), len(statistics), lines

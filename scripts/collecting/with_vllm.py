@@ -18,7 +18,7 @@ def options_of(arguments):
                "worker_extension_cls": "collecting.vllm_worker.RecordingWorker"}
     for given in arguments.vllm_option:
         name, found, value = given.partition("=")
-        if not found or name in options and name != "max_model_len":
+        if not found or name in options:
             sys.exit(f"collect: --vllm-option {given}: NAME=VALUE is wanted, and of an option that collect does not set itself")
         try:
             options[name] = json.loads(value)

@@ -7,6 +7,7 @@ import sys
 
 import h5py
 import torch
+from safetensors.torch import save_file
 from vllm.distributed import cleanup_dist_env_and_memory
 
 import tiny_models
@@ -17,6 +18,7 @@ COLLECT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "c
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "collect-vllm"
 # Of a case: options, and inputs that vLLM alone records, since transformers has no linear there.
 CASES = {"llama": (["--gram", "--clip", "1.5"], ()), "qwen3-moe": ([], ("model.layers.0.mlp.gate", "model.layers.2.mlp.gate"))}
+CASES["qwen3-moe-stacked"] = CASES["qwen3-moe"]
 FIRST_LAYER = 1e-6  # relative difference of means: both sum in double what float32 kernels differ in by an ulp or so
 LATER_LAYERS = 1e-5  # such differences add up from layer to layer
 
@@ -58,14 +60,28 @@ def differences(one, other, names):
     return found, wrong
 
 
-def check_case(report, case):
+def write(case):
+    """The case's model, its experts as one tensor where it is called stacked."""
     folder = WORK / case
-    tiny_models.save(case, tiny_models.build(case), folder)
+    model = tiny_models.build(case)
+    tiny_models.save(case.removesuffix("-stacked"), model, folder)
+    if case.endswith("-stacked"):
+        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, folder / "model.safetensors", {"format": "pt"})
     write_tokenizer(folder, tiny_models.VOCABULARY)
+    return folder
+
+
+def check_case(report, case):
+    folder = write(case)
     write_text(folder, [int(t) for t in torch.randint(3, tiny_models.VOCABULARY, (256,), generator=torch.Generator().manual_seed(6))])
     options, alone = CASES[case]
     command = [folder, folder / "a.txt", folder / "b.jsonl", "--tokens", "256", "--length", "64", "--dtype", "float32", *options]
-    wrong = collect(*command, "-o", WORK / f"{case}-transformers", "--device", "cpu") or collect(*command, "-o", WORK / f"{case}-vllm", "--engine", "vllm")
+    import time; a = time.process_time(), time.time()
+    wrong = collect(*command, "-o", WORK / f"{case}-transformers", "--device", "cpu")
+    b = time.process_time(), time.time()
+    wrong = wrong or collect(*command, "-o", WORK / f"{case}-vllm", "--engine", "vllm")
+    c = time.process_time(), time.time()
+    print("TIMES", b[0]-a[0], c[0]-b[0], b[1]-a[1], c[1]-b[1])
     report.check(f"collect {case}: runs in vLLM", wrong)
     one, other = (recorded(WORK / f"{case}-{engine}") for engine in ("transformers", "vllm"))
     wrong = sorted(one.keys() ^ other.keys() ^ set(alone))

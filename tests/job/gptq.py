@@ -122,7 +122,7 @@ class Gptq(PreparedTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("nothing to do", result.stdout)
         with h5py.File(other, "r+") as file:  # of the same size, and with the same means of squares
-            gram = file["inputs/layers.1.mlp.experts.3.down_proj/gram"]
+            gram = file["inputs/layers.1.mlp.experts.2.down_proj/gram"]
             signs = np.where(np.arange(EXPERT) == EXPERT - 2, -1, 1)
             gram[:] *= np.outer(signs, signs)[np.tril_indices(EXPERT)]
         self.assert_refused(self.run_program(*command), 2, "exists and is of another job", "Gram matrices was")
