@@ -5,15 +5,17 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # that are computed here: activatio
 
 
 class Experts:
-    """The experts of one layer. `prefix`: what the checkpoint calls them."""
+    """The experts of one layer. `prefix`: what the checkpoint calls them; `whole`: with all channels, not just this rank's."""
 
-    def __init__(self, runner, prefix, checkpoint, recorder):
+    def __init__(self, runner, prefix, checkpoint, recorder, whole):
         self.routed, self.runner, self.prefix = runner.routed_experts, runner, prefix
         self.checkpoint, self.recorder, self.torch = checkpoint, recorder, recorder.torch
         self.count = self.routed.moe_config.num_logical_experts
         self.wrong = self.why_not()
-        self.rows = self.rank_rows() if self.wrong is None else None
         if self.wrong is None:
+            parallel, size = self.routed.moe_config.moe_parallel_config, self.size()
+            first, ranks = (0, parallel.tp_size) if whole else (parallel.tp_rank, 1)
+            self.rows = slice(first * size, (first + ranks) * size)  # of each expert's gate and up
             down = self.routed.ckpt_down_proj_name
             self.names = [f"{prefix}.{expert}.{down}" for expert in range(self.count)]
             for name in self.names:  # also those that no token reaches
@@ -21,7 +23,7 @@ class Experts:
         self.watch()
 
     def tensors_of(self, expert):
-        """(tensor, expert or None, transposed) of the gate and of the up; None where the checkpoint has other forms."""
+        """The gate and the up; None where the checkpoint has no tensors of single experts."""
         parts = self.routed.ckpt_gate_proj_name, self.routed.ckpt_up_proj_name
         names = [f"{self.prefix}.{expert}.{part}.weight" for part in parts]
         return names if all(name in self.checkpoint.files for name in names) else None
@@ -42,13 +44,8 @@ class Experts:
         return None
 
     def size(self):
-        config = self.routed.moe_config
-        return config.intermediate_size_per_partition_unpadded
-
-    def rank_rows(self):
-        """Of each expert's gate and up, that this rank has."""
-        parallel, size = self.routed.moe_config.moe_parallel_config, self.size()
-        return slice(parallel.tp_rank * size, (parallel.tp_rank + 1) * size)
+        """Channels that a rank has of what reaches a down_proj."""
+        return self.routed.moe_config.intermediate_size_per_partition_unpadded
 
     def weights(self, expert, rows):
         """Rows of the gate and of the up, [rows, hidden]."""

@@ -3,7 +3,7 @@ plain values."""
 import pathlib
 
 import torch
-from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
+from vllm.distributed import get_tensor_model_parallel_rank, tensor_model_parallel_all_gather
 from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
 from vllm.model_executor.layers.linear import LinearBase, RowParallelLinear
 
@@ -12,11 +12,11 @@ from collecting.checkpoint import Checkpoint
 
 
 class Recording:
-    """Of one worker's model."""
+    """Of one worker's model: its part of the channels, or, for Gram matrices, all of them on every rank."""
 
     def __init__(self, model, folder, prefix, clip, key):
         self.prefix = pathlib.Path(prefix)
-        self.rank = get_tensor_model_parallel_rank()
+        self.rank, self.whole = get_tensor_model_parallel_rank(), clip is not None
         self.recorder = recorder.Recorder(torch, clip)
         self.progress = recorder.Progress(self.prefix.with_name(f"{self.prefix.name}.tp{self.rank}.partial"), repr((key, self.rank)),
                                           self.recorder)
@@ -46,8 +46,11 @@ class Recording:
     def linear_hook(self, name):
         def record(module, positional, named):
             values = positional[0] if positional else next(value for value in named.values() if torch.is_tensor(value))
-            if isinstance(module, RowParallelLinear) and not module.input_is_parallel and module.tp_size > 1:
-                values = values.chunk(module.tp_size, -1)[module.tp_rank]  # which is what the module itself does next
+            if isinstance(module, RowParallelLinear) and module.tp_size > 1:
+                if self.whole and module.input_is_parallel:
+                    values = tensor_model_parallel_all_gather(values)
+                if not self.whole and not module.input_is_parallel:
+                    values = values.chunk(module.tp_size, -1)[module.tp_rank]  # which is what the module itself does next
             self.recorder.see(name, values)
         return record
 
@@ -68,7 +71,7 @@ class Recording:
             if prefix is None:
                 reasons.setdefault("they are not in the checkpoint under a name that vLLM tells", []).append(path)
                 continue
-            experts = vllm_experts.Experts(runner, prefix, checkpoint, self.recorder)
+            experts = vllm_experts.Experts(runner, prefix, checkpoint, self.recorder, self.whole)
             if experts.wrong:
                 reasons.setdefault(experts.wrong, []).append(path)
         for why, paths in reasons.items():
@@ -92,13 +95,18 @@ class RecordingWorker:
         self.quantmill_recording.progress.keep(tokens)
 
     def finish_recording(self):
-        """(file, number of inputs, lines on them)"""
+        """(file, number of inputs, lines on them); of ranks that have what rank 0 has, ("", 0, [])"""
         recording = self.quantmill_recording
+        if recording.whole and recording.rank > 0:
+            return "", 0, []
         file, statistics = recorder.write(recording.prefix, recording.rank, recording.recorder)
-        recording.progress.file.unlink(missing_ok=True)
         lines = recorder.coverage(statistics)
         silent = [name for name in recording.wanted if name not in statistics]
         if silent:
             lines.append(f"not recorded, since vLLM gave them nothing: {', '.join(silent[:3])}"
                          + (f" and {len(silent) - 3} more" if len(silent) > 3 else ""))
         return str(file), len(statistics), lines
+
+    def forget_recording(self):
+        """What was kept for a later run, once all ranks have finished."""
+        self.quantmill_recording.progress.file.unlink(missing_ok=True)

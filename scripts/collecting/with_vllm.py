@@ -30,9 +30,8 @@ def options_of(arguments):
 def collect(arguments):
     if arguments.kv_cache:
         sys.exit("collect: --kv-cache: with vLLM keys and values are not recorded; use transformers for them")
-    if arguments.gram and arguments.tensor_parallel > 1:
-        sys.exit("collect: --gram with --tensor-parallel: Gram matrices need all channels of an input, and each rank has some")
     paths = os.environ.get("PYTHONPATH", "")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ["PYTHONPATH"] = f"{SCRIPTS}{os.pathsep}{paths}" if paths else str(SCRIPTS)  # of vLLM's workers
     from transformers import AutoTokenizer
     from vllm import LLM, SamplingParams
@@ -54,7 +53,10 @@ def collect(arguments):
         engine.generate([{"prompt_token_ids": tokens}], sampling, use_tqdm=False)
 
     tokens = text.run(arguments, tokenizer, started[0][0], forward, lambda seen: engine.collective_rpc("keep_recording", args=(seen,)), True)
-    for rank, (file, inputs, lines) in enumerate(engine.collective_rpc("finish_recording")):
+    finished = engine.collective_rpc("finish_recording")
+    engine.collective_rpc("forget_recording")
+    for rank, (file, inputs, lines) in enumerate(finished):
         if rank == 0:
             print("".join(f"collect: {line}\n" for line in lines), end="", file=sys.stderr)
-        print(f"{file}: {inputs} inputs, {tokens} tokens")
+        if file:
+            print(f"{file}: {inputs} inputs, {tokens} tokens")
