@@ -160,7 +160,7 @@ Fingerprint error_table_inputs(const Checkpoint& checkpoint,
   deciding.scale_rule = recipe.scale_rule;
   deciding.min_tokens = recipe.min_tokens;
   deciding.architecture = recipe.architecture;
-  return make_fingerprint(checkpoint, deciding, statistics, given_scales);
+  return make_fingerprint(checkpoint, deciding, statistics, nullptr, given_scales);
 }
 
 ErrorTable measure_error_table(const Team& team,

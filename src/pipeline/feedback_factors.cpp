@@ -1,10 +1,12 @@
 #include "pipeline/feedback_factors.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace quantmill {
 namespace {
@@ -131,6 +133,22 @@ std::shared_ptr<const ErrorFeedback> FeedbackFactors::make(
   }
   std::optional<ErrorFeedback> feedback = make_error_feedback(moments, columns, tokens);
   return feedback ? std::make_shared<const ErrorFeedback>(std::move(*feedback)) : nullptr;
+}
+
+std::string FeedbackFactors::hash() const {
+  std::set<std::size_t> wanted;
+  for (const TensorWork& work : plan_.tensors) {
+    if (takes(work)) {
+      wanted.insert(activations_of_[work.tensor].begin(), activations_of_[work.tensor].end());
+    }
+  }
+  std::string samples;
+  for (const std::size_t index : wanted) {
+    const Activation& activation = plan_.architecture.activations[index];
+    const LowerTriangle sample = file_.sample(activation.statistics, activation.reader_columns);
+    samples.append(reinterpret_cast<const char*>(sample.data()), sample.size() * sizeof(float));
+  }
+  return hash_text(samples);
 }
 
 std::uint64_t FeedbackFactors::needed_bytes(int num_threads) const {

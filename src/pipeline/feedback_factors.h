@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,11 @@ class FeedbackFactors {
 
   // Works of equal keys share a factor: they should follow each other. Empty: the work takes none.
   [[nodiscard]] std::vector<std::size_t> key(const TensorWork& work) const;
+
+  // Of samples of the Gram matrices that the weights' inputs have (GramFile::sample), all of which
+  // may be too much to read: what tells a file of other contents from this one, 32 hexadecimal
+  // digits. Errors: what GramFile refuses.
+  [[nodiscard]] std::string hash() const;
 
   // That are held while factors are made and used by so many threads, for the widest weight.
   [[nodiscard]] std::uint64_t needed_bytes(int num_threads) const;

@@ -38,11 +38,15 @@ std::string describe_time(std::int64_t changed_ns) {
 Fingerprint make_fingerprint(const Checkpoint& source,
                              const Recipe& recipe,
                              const Statistics& statistics,
+                             const FeedbackFactors* feedback,
                              const std::optional<std::filesystem::path>& given_scales) {
   Fingerprint fingerprint;
   fingerprint["program"] = fmt::format("quantmill {}", program_version());
   fingerprint["recipe"] = nlohmann::json::parse(to_json(recipe)).dump();
   fingerprint["statistics"] = statistics.empty() ? "none" : hash_statistics(statistics);
+  if (feedback != nullptr) {
+    fingerprint["Gram matrices"] = feedback->hash();
+  }
   fingerprint["scales"] = given_scales ? hash_file(*given_scales) : "searched";
   if (recipe.layout == Layout::kQwix) {
     fingerprint["JAX model"] = hash_text(load_jax_model(recipe.jax_model));

@@ -9,20 +9,23 @@
 
 #include "checkpoint/reader.h"
 #include "comm/mpi.h"
+#include "pipeline/feedback_factors.h"
 #include "plan/recipe.h"
 #include "stats/statistics.h"
 
 namespace quantmill {
 
 // What -> its value, as text for people. Keys: "program", "recipe", "statistics", "scales",
-// "config.json", in layout qwix "JAX model", and one "source NAME" for each shard with its size and
-// the hash of its header.
+// "config.json", with --rounding gptq "Gram matrices" (FeedbackFactors::hash), in layout qwix "JAX
+// model", and one "source NAME" for each shard with its size and the hash of its header.
 using Fingerprint = std::map<std::string, std::string>;
 
-// Statistics count by their values, not by the files that they came in. kIo.
+// Statistics count by their values, not by the files that they came in. `feedback` may be null.
+// kIo; and what FeedbackFactors::hash refuses.
 Fingerprint make_fingerprint(const Checkpoint& source,
                              const Recipe& recipe,
                              const Statistics& statistics,
+                             const FeedbackFactors* feedback,
                              const std::optional<std::filesystem::path>& given_scales);
 
 // The same with each shard's time of last change, of the files that are open: contents that change

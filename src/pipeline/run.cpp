@@ -215,14 +215,16 @@ std::string run_job(const Team& team,
     if (awaits_choice(job.recipe)) {
       target = make_target_problem(*checkpoint, job.recipe);
       (void)target_budget(*checkpoint, statistics, job, *target);
+      // Refuses what no choice could change, and reads all Gram matrices that any may use.
+      job.recipe.chosen = target->smallest_choice();
+      make_plan();
+      job.recipe = options.recipe;
     } else {
       make_plan();
     }
+    const auto& scales = options.compat_scales ? options.compat_scales : options.scales;
     request.inputs =
-        make_fingerprint(*checkpoint,
-                         options.recipe,
-                         statistics,
-                         options.compat_scales ? options.compat_scales : options.scales);
+        make_fingerprint(*checkpoint, options.recipe, statistics, feedback.get(), scales);
     request.timed_inputs = with_times(request.inputs, *checkpoint);
   });
   check_agreement(team.world, request.timed_inputs);

@@ -137,12 +137,15 @@ void describe_turned_integers(const std::vector<SourceTensor>& stored,
   choose_packing(settings, weight);
   const TensorEntry& scales = stored[*weight.scales].entry;
   const Shape& codes = weight.entry.shape;
+  if (codes.size() != 2) {
+    fail_scales(stored, weight);
+  }
   const std::uint64_t in_word = 32 / weight.packing.bits;
   const std::uint64_t cols = codes[0] * (weight.packs_rows ? in_word : 1);
   const std::uint64_t rows = codes[1] * (weight.packs_rows ? 1 : in_word);
   const bool is_known_type =
       scales.dtype == DType::kF16 || scales.dtype == DType::kBf16 || scales.dtype == DType::kF32;
-  const bool fits = codes.size() == 2 && weight.entry.dtype == DType::kI32 && is_known_type &&
+  const bool fits = weight.entry.dtype == DType::kI32 && is_known_type &&
                     scales.shape.size() == 2 && scales.shape[1] == rows && scales.shape[0] > 0 &&
                     cols % scales.shape[0] == 0;
   if (!fits) {

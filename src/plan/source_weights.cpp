@@ -352,7 +352,12 @@ std::vector<SourceWeight> find_weights(const std::vector<SourceTensor>& stored,
                                        const std::string& config_json) {
   WeightFinder finder(stored, read_quantization_settings(config_json));
   finder.pass_over_runtime_tensors();
-  return finder.find();
+  std::vector<SourceWeight> weights = finder.find();
+  for (SourceWeight& weight : weights) {  // one without rows or columns has no block
+    weight.block_rows = std::max<std::uint64_t>(1, weight.block_rows);
+    weight.block_cols = std::max<std::uint64_t>(1, weight.block_cols);
+  }
+  return weights;
 }
 
 }  // namespace quantmill

@@ -11,6 +11,17 @@
 namespace quantmill {
 namespace {
 
+void check_size(std::uint64_t size, std::uint64_t channels, const std::string& where) {
+  if (size != lower_triangle_size(channels)) {
+    throw Error(ErrorCode::kInput,
+                fmt::format("{}: has {} values; the lower triangle of {} channels has {}",
+                            where,
+                            size,
+                            channels,
+                            lower_triangle_size(channels)));
+  }
+}
+
 void check_values(const LowerTriangle& gram, std::uint64_t channels, const std::string& where) {
   std::size_t at = 0;
   for (std::uint64_t row = 0; row < channels; ++row) {
@@ -46,16 +57,21 @@ GramFile& GramFile::operator=(GramFile&&) noexcept = default;
 LowerTriangle GramFile::read(const std::string& name, std::uint64_t channels) const {
   const h5::Group input = opened_->inputs.open_group(encode_object_name(name));
   LowerTriangle gram = input.read_dataset<float>("gram");
-  if (gram.size() != lower_triangle_size(channels)) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("{}: has {} values; the lower triangle of {} channels has {}",
-                            input.describe("gram"),
-                            gram.size(),
-                            channels,
-                            lower_triangle_size(channels)));
-  }
+  check_size(gram.size(), channels, input.describe("gram"));
   check_values(gram, channels, input.describe("gram"));
   return gram;
+}
+
+std::vector<float> GramFile::sample(const std::string& name, std::uint64_t channels) const {
+  const h5::Group input = opened_->inputs.open_group(encode_object_name(name));
+  check_size(input.dataset_size<float>("gram"), channels, input.describe("gram"));
+  std::vector<float> rows;
+  for (const std::uint64_t row : {channels / 2, channels - 1}) {
+    const std::vector<float> values =
+        input.read_dataset<float>("gram", h5::Range{lower_triangle_size(row), row + 1});
+    rows.insert(rows.end(), values.begin(), values.end());
+  }
+  return rows;
 }
 
 LowerTriangle merge_grams(const std::vector<GramPart>& parts,

@@ -33,6 +33,12 @@ class GramFile {
   // size than `channels` asks for, or holds NaN, infinity or a negative value on its diagonal.
   [[nodiscard]] LowerTriangle read(const std::string& name, std::uint64_t channels) const;
 
+  // Its middle and its last row: means of products of two channels with half of all and with all
+  // of them. Every token that the matrix is of has a part in every value, so another matrix is seen
+  // by 1.5 `channels` values of it, unless both channels are dead. NaN and the like are not looked
+  // for. Errors: as read, for a missing matrix and its size.
+  [[nodiscard]] std::vector<float> sample(const std::string& name, std::uint64_t channels) const;
+
  private:
   struct Opened;
   std::unique_ptr<Opened> opened_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,12 @@ struct IdentifierTraits {
 };
 
 using Identifier = UniqueHandle<IdentifierTraits>;
+
+// Values of a dataset.
+struct Range {
+  std::uint64_t first = 0;
+  std::uint64_t size = 0;
+};
 
 // A group of an open file. Must not outlive the Writer or Reader that it came from.
 // Values are little-endian; datasets are contiguous; text is of fixed length, UTF-8, padded with
@@ -53,9 +60,13 @@ class Group {
   template <typename T>
   [[nodiscard]] T read_attribute(const std::string& attribute) const;
   [[nodiscard]] std::vector<std::uint64_t> read_attribute_list(const std::string& attribute) const;
-  // T is float or double.
+  // T is float or double. With `part`, which must be in it, only that.
   template <typename T>
-  [[nodiscard]] std::vector<T> read_dataset(const std::string& name) const;
+  [[nodiscard]] std::vector<T> read_dataset(const std::string& name,
+                                            std::optional<Range> part = {}) const;
+  // Of a dataset that read_dataset<T> would read. T is float.
+  template <typename T>
+  [[nodiscard]] std::uint64_t dataset_size(const std::string& name) const;
 
   // "calib.h5: /inputs/fc", for messages.
   [[nodiscard]] std::string describe(std::string_view child = {}) const;
@@ -63,6 +74,9 @@ class Group {
  private:
   friend class Writer;
   friend class Reader;
+  struct Line;
+  template <typename T>
+  [[nodiscard]] Line open_line(const std::string& name) const;
   Group(Identifier group, std::string file, std::string path, std::uint64_t file_bytes);
 
   Identifier group_;

@@ -345,28 +345,56 @@ std::vector<std::uint64_t> Group::read_attribute_list(const std::string& attribu
   return values;
 }
 
+struct Group::Line {
+  Identifier data;
+  Identifier space;
+  std::uint64_t size = 0;
+};
+
+// A dataset that is one line of T, all of it in this file.
 template <typename T>
-std::vector<T> Group::read_dataset(const std::string& name) const {
+Group::Line Group::open_line(const std::string& name) const {
   const std::string where = describe(name);
   if (!has(name)) {
     throw Error(ErrorCode::kInput, fmt::format("{}: the dataset is missing", where));
   }
-  const Identifier dataset =
+  Identifier dataset =
       opened(H5Dopen2(group_.get(), name.c_str(), H5P_DEFAULT), where, "is not a readable dataset");
   const Identifier type = opened(H5Dget_type(dataset.get()), where, "is damaged");
   require_type<T>(type.get(), where);
-  const Identifier space = opened(H5Dget_space(dataset.get()), where, "is damaged");
-  std::vector<T> values(line_size(space.get(), sizeof(T), file_bytes_, where));
-  require_contiguous(dataset.get(), values.size() * sizeof(T), where);
+  Identifier space = opened(H5Dget_space(dataset.get()), where, "is damaged");
+  const std::size_t size = line_size(space.get(), sizeof(T), file_bytes_, where);
+  require_contiguous(dataset.get(), size * sizeof(T), where);
+  return {std::move(dataset), std::move(space), size};
+}
+
+template <typename T>
+std::vector<T> Group::read_dataset(const std::string& name, std::optional<Range> part) const {
+  const std::string where = describe(name);
+  const Line line = open_line<T>(name);
+  const hsize_t first = part ? part->first : 0;
+  const hsize_t size = part ? part->size : line.size;
+  std::vector<T> values(narrow<std::size_t>(std::uint64_t{size}));
   if (!values.empty()) {
-    check_read(H5Dread(dataset.get(), type_of<T>(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
+    const Identifier memory = opened(H5Screate_simple(1, &size, nullptr), where, "is too large");
+    const hid_t space = line.space.get();
+    check_read(H5Sselect_hyperslab(space, H5S_SELECT_SET, &first, nullptr, &size, nullptr),
+               where,
+               "is damaged");
+    check_read(H5Dread(line.data.get(), type_of<T>(), memory.get(), space, H5P_DEFAULT, &values[0]),
                where,
                "its values cannot be read; the file is damaged or cut short");
   }
   return values;
 }
 
-template std::vector<float> Group::read_dataset(const std::string&) const;
-template std::vector<double> Group::read_dataset(const std::string&) const;
+template <typename T>
+std::uint64_t Group::dataset_size(const std::string& name) const {
+  return open_line<T>(name).size;
+}
+
+template std::vector<float> Group::read_dataset(const std::string&, std::optional<Range>) const;
+template std::vector<double> Group::read_dataset(const std::string&, std::optional<Range>) const;
+template std::uint64_t Group::dataset_size<float>(const std::string&) const;
 
 }  // namespace quantmill::h5

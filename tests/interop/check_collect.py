@@ -7,9 +7,9 @@ import sys
 
 import h5py
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+from calibration import write_text, write_tokenizer
 from imatrices import import_imatrix, write_imatrix
 from report import Report
 
@@ -31,10 +31,7 @@ def save(name, folder):
     for parameter in model.parameters():
         parameter.data.normal_(0, 0.3)
     model.save_pretrained(folder)
-    words = {f"w{i}": i for i in range(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="w0").save_pretrained(folder)
+    write_tokenizer(folder, VOCABULARY)
     return model
 
 
@@ -167,9 +164,7 @@ def check(report, name):
     folder = WORK / f"collect-{name}"
     model = save(name, folder)
     tokens = [int(t) for t in torch.randint(1, VOCABULARY, (300,), generator=torch.Generator().manual_seed(6))]
-    half = " ".join(f"w{t}" for t in tokens[:150])
-    (folder / "a.txt").write_text(half)
-    (folder / "b.jsonl").write_text('{"text": "%s"}\n' % " ".join(f"w{t}" for t in tokens[150:]))
+    write_text(folder, tokens)
     prefix = WORK / f"calib-{name}"
     command = [ROOT / "scripts" / "collect", folder, folder / "a.txt", folder / "b.jsonl", "--tokens", "256", "--length", "64", "--device", "cpu"]
     done = run(sys.executable, *command, "-o", prefix)

@@ -4,7 +4,6 @@ Values are float32 tensors under the names of the source checkpoint. What a file
 layouts' definitions by the decoder of tests/job/schemes.py, which shares no code with the program or the readers.
 """
 
-import importlib.machinery
 import json
 import os
 import pathlib
@@ -19,7 +18,9 @@ import tiny_models
 from folding import quantmill
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(ROOT / "job"), str(ROOT / "support")]
+sys.path += [str(ROOT / "job"), str(ROOT / "support"), str(ROOT.parent / "scripts")]
+import collecting.recorder  # noqa: E402
+from collecting import with_transformers  # noqa: E402
 from schemes import decoded, read_target  # noqa: E402
 
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / pathlib.Path(sys.argv[0]).stem
@@ -77,12 +78,12 @@ def write_model(name):
 @torch.no_grad()
 def record_inputs(source, tokens=None):
     """Statistics as scripts/collect records them, keys and values too; over random tokens unless some are given."""
-    collect = importlib.machinery.SourceFileLoader("collect", str(ROOT.parent / "scripts" / "collect")).load_module()
     model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
-    recorder = collect.Recorder(model, torch)
+    recorder = collecting.recorder.Recorder(torch)
+    with_transformers.hook_modules(model, recorder, torch)
     if tokens is None:
         tokens = torch.randint(3, VOCABULARY, (4, 128), generator=torch.Generator().manual_seed(3))
-    model(tokens, use_cache=True, past_key_values=collect.recording_cache(model, recorder))
+    model(tokens, use_cache=True, past_key_values=with_transformers.recording_cache(model, recorder))
     prefix = WORK / (source.name + "-inputs")
     torch.save(recorder.statistics(), f"{prefix}.tp0.pt")
     return prefix

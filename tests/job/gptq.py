@@ -1,4 +1,5 @@
 """--rounding gptq: what a column loses is made good in later ones, by Gram matrices in the statistics."""
+import shutil
 import unittest
 
 import h5py
@@ -12,6 +13,7 @@ from schemes import decoded
 
 TOKENS = 200
 QUICK = ["--scaling", "none", "--scale-rule", "even"]
+MEAN_SQUARES = ["--scaling", "none", "--scale-rule", "mse"]
 
 
 def inputs_of_model():
@@ -110,6 +112,24 @@ class Gptq(PreparedTest):
             result = self.run_program("verify", out, "--against", self.model, "--stats", self.stats, "--function")
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
             self.assert_refused(self.run_program("verify", out, "--against", self.model), 2, "gptq", "--stats")
+
+    def test_a_job_with_other_matrices_is_not_resumed(self):
+        out = self.quantize(*QUICK, "--rounding", "gptq", source=self.model, stats=self.stats)
+        other = self.folder / "other.h5"
+        shutil.copy(self.stats, other)
+        command = ["quantize", self.model, out, *QUICK, "--rounding", "gptq", "--stats", other, "--resume"]
+        result = self.run_program(*command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("nothing to do", result.stdout)
+        with h5py.File(other, "r+") as file:  # of the same size, and with the same means of squares
+            gram = file["inputs/layers.1.mlp.experts.2.down_proj/gram"]
+            signs = np.where(np.arange(EXPERT) == EXPERT - 2, -1, 1)
+            gram[:] *= np.outer(signs, signs)[np.tril_indices(EXPERT)]
+        self.assert_refused(self.run_program(*command), 2, "exists and is of another job", "Gram matrices was")
+        nearest = self.run_program("quantize", self.model, self.folder / "nearest", *MEAN_SQUARES, "--stats", other)
+        self.assertEqual(nearest.returncode, 0, nearest.stderr)
+        again = self.run_program("quantize", self.model, self.folder / "nearest", *MEAN_SQUARES, "--stats", self.stats, "--resume")
+        self.assertIn("nothing to do", again.stdout)
 
     def test_what_has_no_matrix_is_rounded_to_the_nearest(self):
         stats = self.folder / "part.h5"

@@ -117,6 +117,12 @@ TEST_F(Store, GramMatricesAreReadOneByOne) {
   EXPECT_EQ(found.at("plain").gram_tokens, 0);
   EXPECT_THAT(GramFile(file).read("layers.0.mlp.down_proj", 3),
               testing::ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(GramFile(file).sample("layers.0.mlp.down_proj", 3),
+              testing::ElementsAre(2, 3, 4, 5, 6));
+  const auto sample_of_four = [](const std::filesystem::path& written) {
+    (void)GramFile(written).sample("layers.0.mlp.down_proj", 4);
+  };
+  EXPECT_THROW(sample_of_four(file), Error);
 }
 
 TEST_F(Store, GramMatricesOfSeveralRunsAreWeightedByTokens) {

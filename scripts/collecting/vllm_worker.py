@@ -1,0 +1,112 @@
+"""What scripts/collect does inside vLLM's workers: methods that vLLM adds to its own (worker_extension_cls), called by collective_rpc with
+plain values."""
+import pathlib
+
+import torch
+from vllm.distributed import get_tensor_model_parallel_rank, tensor_model_parallel_all_gather
+from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
+from vllm.model_executor.layers.linear import LinearBase, RowParallelLinear
+
+from collecting import recorder, vllm_experts, vllm_names
+from collecting.checkpoint import Checkpoint
+
+
+class Recording:
+    """Of one worker's model: its part of the channels, or, for Gram matrices, all of them on every rank."""
+
+    def __init__(self, model, folder, prefix, clip, key):
+        self.prefix = pathlib.Path(prefix)
+        self.rank, self.whole = get_tensor_model_parallel_rank(), clip is not None
+        self.recorder = recorder.Recorder(torch, clip)
+        self.progress = recorder.Progress(self.prefix.with_name(f"{self.prefix.name}.tp{self.rank}.partial"), repr((key, self.rank)),
+                                          self.recorder)
+        checkpoint = Checkpoint(folder)
+        self.left_out = []  # lines
+        self.wanted = self.hook_linears(model, vllm_names.checkpoint_names(model, checkpoint.files))
+        self.hook_head(model)
+        self.hook_experts(model, checkpoint)
+
+    def hook_linears(self, model, names):
+        """Names under which the inputs of linears will be recorded."""
+        modules = {}
+        for path, module in model.named_modules(remove_duplicate=False):
+            if isinstance(module, LinearBase):
+                known = modules.setdefault(module, [])
+                known += [name for name in names.get(path, ()) if name not in known]
+        unnamed = [module.prefix for module, known in modules.items() if not known]
+        if unnamed:
+            self.left_out.append(f"linears that are not in the checkpoint under a name that vLLM tells: {', '.join(unnamed[:3])}"
+                                 + (f" and {len(unnamed) - 3} more" if len(unnamed) > 3 else ""))
+        for module, known in modules.items():
+            if known:
+                self.recorder.same[known[0]] = known[1:]
+                module.register_forward_pre_hook(self.linear_hook(known[0]), with_kwargs=True)
+        return [known[0] for known in modules.values() if known]
+
+    def linear_hook(self, name):
+        def record(module, positional, named):
+            values = positional[0] if positional else next(value for value in named.values() if torch.is_tensor(value))
+            if isinstance(module, RowParallelLinear) and module.tp_size > 1:
+                if self.whole and module.input_is_parallel:
+                    values = tensor_model_parallel_all_gather(values)
+                if not self.whole and not module.input_is_parallel:
+                    values = values.chunk(module.tp_size, -1)[module.tp_rank]  # which is what the module itself does next
+            self.recorder.see(name, values)
+        return record
+
+    def hook_head(self, model):
+        """The head reads what the whole model gives, for all tokens; vLLM calls it for those alone that it samples."""
+        def record(module, given, result):
+            if torch.is_tensor(result):
+                self.recorder.see("lm_head", result)
+
+        model.register_forward_hook(record)
+
+    def hook_experts(self, model, checkpoint):
+        maps, reasons = vllm_names.mappers(model), {}
+        for path, runner in model.named_modules():
+            if not isinstance(runner, MoERunner):
+                continue
+            prefix = vllm_names.experts_prefix(runner.layer_name, maps, checkpoint.files)
+            if prefix is None:
+                reasons.setdefault("they are not in the checkpoint under a name that vLLM tells", []).append(path)
+                continue
+            experts = vllm_experts.Experts(runner, prefix, checkpoint, self.recorder, self.whole)
+            if experts.wrong:
+                reasons.setdefault(experts.wrong, []).append(path)
+        for why, paths in reasons.items():
+            self.left_out.append(f"what reaches down_proj of single experts, since {why}: {paths[0]}"
+                                 + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""))
+
+
+class RecordingWorker:
+    """Methods for vLLM's worker."""
+
+    def start_recording(self, folder, prefix, clip, key, resume):
+        """(tokens that an earlier run recorded, lines on what will not be recorded, an error or "")"""
+        self.quantmill_recording = Recording(self.model_runner.model, folder, prefix, clip, key)
+        try:
+            done = self.quantmill_recording.progress.resume() if resume else 0
+        except ValueError as error:
+            return 0, [], str(error)
+        return done, self.quantmill_recording.left_out, ""
+
+    def keep_recording(self, tokens):
+        self.quantmill_recording.progress.keep(tokens)
+
+    def finish_recording(self):
+        """(file, number of inputs, lines on them); of ranks that have what rank 0 has, ("", 0, [])"""
+        recording = self.quantmill_recording
+        if recording.whole and recording.rank > 0:
+            return "", 0, []
+        file, statistics = recorder.write(recording.prefix, recording.rank, recording.recorder)
+        lines = recorder.coverage(statistics)
+        silent = [name for name in recording.wanted if name not in statistics]
+        if silent:
+            lines.append(f"not recorded, since vLLM gave them nothing: {', '.join(silent[:3])}"
+                         + (f" and {len(silent) - 3} more" if len(silent) > 3 else ""))
+        return str(file), len(statistics), lines
+
+    def forget_recording(self):
+        """What was kept for a later run, once all ranks have finished."""
+        self.quantmill_recording.progress.file.unlink(missing_ok=True)

@@ -1,0 +1,126 @@
+"""scripts/collect --engine vllm: inside vLLM's own workers it records what it does with transformers, of the same tokens.
+
+Only where they are named as arguments, since they take minutes: CASE-stacked, experts in one tensor; ranks-CASE, two processes that
+share the model.
+"""
+
+import os
+import pathlib
+import runpy
+import subprocess
+import sys
+
+import h5py
+import torch
+from safetensors.torch import save_file
+from vllm.distributed import cleanup_dist_env_and_memory
+
+import tiny_models
+from calibration import write_text, write_tokenizer
+from folding import quantmill
+from report import run_cases
+
+COLLECT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "collect"
+WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"]) / "collect-vllm"
+# Of a case: options, and inputs that vLLM alone records, since transformers has no linear there.
+CASES = {"llama": (["--gram", "--clip", "1.5"], ()), "qwen3-moe": ([], ("model.layers.0.mlp.gate", "model.layers.2.mlp.gate"))}
+RANKS = "ranks-"
+FIRST_LAYER = 1e-6  # relative difference of means: both sum in double what float32 kernels differ in by an ulp or so
+LATER_LAYERS = 1e-5  # such differences add up from layer to layer
+
+
+def collect(*arguments):
+    """In this process, which has loaded what it needs. Returns why it stopped."""
+    sys.path.insert(0, str(COLLECT.parent))
+    sys.argv = [str(COLLECT), *map(str, arguments)]
+    try:
+        runpy.run_path(str(COLLECT), run_name="__main__")
+    except SystemExit as end:
+        return str(end)
+    finally:
+        sys.path.pop(0)
+        cleanup_dist_env_and_memory()
+    return None
+
+
+def recorded(prefix):
+    """Name -> (values by kind, tokens)."""
+    if not pathlib.Path(f"{prefix}.h5").exists():
+        found = torch.load(f"{prefix}.tp0.pt", weights_only=True)
+        return {name: ({kind: values.pop(kind) for kind in ("absmean", "sqmean", "absmax")}, values["count"]) for name, values in found.items()}
+    with h5py.File(f"{prefix}.h5") as file:
+        return {("" if name == "lm_head" else "model.") + name: ({kind: torch.from_numpy(value[:]) for kind, value in group.items()},
+                                                                  int(group.attrs["count"])) for name, group in file["inputs"].items()}
+
+
+def check_ranks(report, case):
+    """Two workers, which are stopped at their end and go on, record together what one does."""
+    command, options = write(case), CASES[case][0]
+    wrong = collect(*command, *options, "-o", WORK / "one", "--engine", "vllm")
+    blocking = WORK / ("two.h5" if "--gram" in options else "two.tp0.pt")
+    blocking.mkdir()
+    two = [sys.executable, COLLECT, *command, *options, "-o", WORK / "two", "--engine", "vllm", "--tensor-parallel", "2"]
+    environment = {name: value for name, value in os.environ.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
+    stopped = subprocess.run([*two, "--save-every", "150"], env=environment, capture_output=True, text=True)
+    blocking.rmdir()
+    kept = [torch.load(WORK / f"two.tp{rank}.partial", weights_only=True)["tokens"] for rank in range(2)]
+    done = subprocess.run([*two, "--resume"], env=environment, capture_output=True, text=True)
+    wrong = wrong or (done.stderr[-800:] if done.returncode else None) or (None if stopped.returncode and kept == [192, 192] else f"{kept} were kept")
+    report.check(f"collect {case}: two ranks of vLLM, stopped and resumed", wrong)
+    if "--gram" not in options:
+        for run in ("one", "two"):
+            quantmill("stats", "import", WORK / run, "-o", WORK / f"{run}.h5")
+    one, other = recorded(WORK / "one"), recorded(WORK / "two")
+    found, wrong = differences(one, other, one.keys())
+    wrong = f"{wrong[:3]}, {found}" if one.keys() != other.keys() or wrong or max(found.values()) > LATER_LAYERS else None
+    report.check(f"collect {case}: two ranks record what one does, of {len(one)} inputs: {found}", wrong)
+
+
+def differences(one, other, names):
+    """Largest relative difference of each kind, of a Gram matrix in ratio to its largest value; and what has other tokens or kinds."""
+    found, wrong = {}, []
+    for name in names:
+        if one[name][1] != other[name][1] or one[name][0].keys() != other[name][0].keys():
+            wrong.append(name)
+            continue
+        for kind, value in one[name][0].items():
+            scale = value.abs().max() if kind == "gram" else value.abs().clamp_min(1e-12)
+            found[kind] = max(found.get(kind, 0), float(((other[name][0][kind] - value).abs() / scale).max()))
+    return found, wrong
+
+
+def write(case):
+    """The case's model, its experts as one tensor where it is called stacked."""
+    folder = WORK / case
+    model = tiny_models.build(case)
+    tiny_models.save(case.removesuffix("-stacked"), model, folder)
+    if case.endswith("-stacked"):
+        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, folder / "model.safetensors", {"format": "pt"})
+    write_tokenizer(folder, tiny_models.VOCABULARY)
+    write_text(folder, [int(t) for t in torch.randint(3, tiny_models.VOCABULARY, (256,), generator=torch.Generator().manual_seed(6))])
+    return [folder, folder / "a.txt", folder / "b.jsonl", "--tokens", "256", "--length", "64", "--dtype", "float32"]
+
+
+def check_case(report, case):
+    if case.startswith(RANKS):
+        check_ranks(report, case.removeprefix(RANKS))
+        return
+    options, alone = CASES[case.removesuffix("-stacked")]
+    command = [*write(case), *options]
+    wrong = collect(*command, "-o", WORK / f"{case}-transformers", "--device", "cpu")
+    wrong = wrong or collect(*command, "-o", WORK / f"{case}-vllm", "--engine", "vllm")
+    report.check(f"collect {case}: runs in vLLM", wrong)
+    one, other = (recorded(WORK / f"{case}-{engine}") for engine in ("transformers", "vllm"))
+    wrong = sorted(one.keys() ^ other.keys() ^ set(alone))
+    report.check(f"collect {case}: vLLM records the {len(one)} inputs that transformers does", f"other inputs: {wrong}" if wrong else None)
+    first = {name for name in one if name.startswith("model.layers.0.self_attn.") and "o_proj" not in name}
+    for what, names, bound in (("the first layer's norm", first, FIRST_LAYER), ("all else", one.keys() - first, LATER_LAYERS)):
+        found, wrong = differences(one, other, sorted(names))
+        if wrong or max(found.values()) > bound:
+            wrong = f"{wrong[:3]}, {found}"
+        told = ", ".join(f"{kind} {value:.1e}" for kind, value in found.items())
+        report.check(f"collect {case}: of {what} vLLM records the same: {told}", wrong or None)
+
+
+if __name__ == "__main__":
+    run_cases(WORK, CASES, check_case)
