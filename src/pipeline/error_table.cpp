@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -148,7 +149,11 @@ double error_of(const Json& json) {
 }  // namespace
 
 double ErrorTable::Tensor::relative(std::optional<Scheme> scheme) const {
-  return scheme && energy > 0 ? errors.at(*scheme) / energy : 0;
+  if (!scheme || energy <= 0) {
+    return 0;
+  }
+  // An energy of next to nothing: more than any other, and still a number to add.
+  return std::min<double>(errors.at(*scheme) / energy, std::numeric_limits<float>::max());
 }
 
 Fingerprint error_table_inputs(const Checkpoint& checkpoint,

@@ -182,7 +182,8 @@ void SchemeCodec::encode_nvfp4(ConstFloatMatrix values,
 
 void SchemeCodec::encode_fp8(ConstFloatMatrix values, std::span<const std::span<std::byte>> parts) {
   const BlockGrid grid = grid_of(scheme_, values.rows, values.cols);
-  const std::size_t rows = num_block_rows(grid, values.rows);
+  // A tensor without rows has its scale too.
+  const std::size_t rows = scheme_ == Scheme::kFp8Tensor ? 1 : num_block_rows(grid, values.rows);
   const std::size_t cols = num_block_cols(grid, values.cols);
   scales_.assign(rows * cols, tensor_largest_);
   if (scheme_ != Scheme::kFp8Tensor) {

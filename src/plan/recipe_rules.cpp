@@ -265,7 +265,7 @@ void check_recipe(const Recipe& recipe) {
     }
     if (scheme) {
       with_context(fmt::format("chosen for {}", name),
-                   [&] { check_layout(*scheme, recipe.layout); });
+                   [&recipe, chosen = *scheme] { check_layout(chosen, recipe.layout); });
     }
   }
   check_exponents("alphas", recipe.alphas);

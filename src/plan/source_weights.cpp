@@ -145,7 +145,11 @@ class WeightFinder {
 
   // gpt-oss: Y_blocks U8 [experts, out, in / 32, 16] and Y_scales U8 [experts, out, in / 32].
   void read_blocks(SourceWeight& weight) {
-    weight.scales = take(without(weight.entry.name, "_blocks") + "_scales");
+    const std::string scales_name = without(weight.entry.name, "_blocks") + "_scales";
+    weight.scales = take(scales_name);
+    if (!weight.scales) {
+      fail_missing(weight, scales_name);
+    }
     std::vector<std::uint64_t> shape = weight.entry.shape;
     const std::vector<std::uint64_t>& scales = entry(*weight.scales).shape;
     const bool fits = shape.size() >= 3 && shape.back() * 2 == kMxBlock &&
