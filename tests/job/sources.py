@@ -364,6 +364,9 @@ class Sources(JobTest):
                 (lambda t: t.pop(name + ".weight_scale_inv"), [name + ".weight: F8_E4M3 are codes", "scale is not in the checkpoint"]),
                 (lambda t: t.update({name + ".weight_scale_inv": ("F32", np.ones((3, 3), "<f4"))}), [name + ".weight: codes", r"F32 \[3, 3\]"]),
                 (lambda t: t.update({name + ".weight_scale_inv": ("F32", np.full((2, 4), np.nan, "<f4"))}), [name, "a scale is nan"]),
+                (lambda t: t.update({"model.layers.1.x_blocks": t[name + ".weight"]}), ["x_blocks: F8_E4M3 are codes", "x_scales"]),
+                (lambda t: t.update({"x.qweight": ("I32", np.ones(8, "<i4")), "x.scales": ("F16", np.ones((1, 8), "<f2")),
+                                     "x.qzeros": ("I32", np.ones((1, 1), "<i4"))}), [r"x\.qweight: I32 \[8\]", "no matrix"]),
                 (lambda t: t.pop(name + ".weight"), [name + ".weight_scale_inv: F32", "belongs to a quantized weight"])):
             tensors = dict(self.tensors)
             change(tensors)
