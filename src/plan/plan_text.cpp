@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -81,21 +82,19 @@ std::string without_second_number(const std::string& name) {
   return name.substr(0, second) + "#" + name.substr(end);
 }
 
+// What a tensor's scheme was chosen by for a target, where that is known.
+std::optional<double> target_error(const Plan& plan, std::size_t tensor) {
+  return plan.target_errors.empty() ? std::nullopt : plan.target_errors[tensor];
+}
+
 // ", by *.down_proj": what chose a tensor's scheme, if the recipe's own did not.
 std::string describe_choice(const Plan& plan, std::size_t tensor) {
   const SchemeChoice& choice = plan.choices[tensor];
   if (!choice.by_target) {
     return choice.pattern.empty() ? "" : fmt::format(", by {}", choice.pattern);
   }
-  const std::optional<double> error =
-      plan.target_errors.empty() ? std::nullopt : plan.target_errors[tensor];
+  const std::optional<double> error = target_error(plan, tensor);
   return error ? fmt::format(", by target, error {:.3g}", *error) : ", by target";
-}
-
-Json target_error(const Plan& plan, std::size_t tensor) {
-  return plan.target_errors.empty() || !plan.target_errors[tensor]
-             ? Json(nullptr)
-             : Json(*plan.target_errors[tensor]);
 }
 
 // Groups of one layer that differ by another number: experts.
@@ -225,6 +224,7 @@ std::string plan_to_json(const Plan& plan) {
   for (const TensorWork& work : plan.tensors) {
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];
+    const std::optional<double> error = target_error(plan, work.tensor);
     json["tensors"].push_back(
         {{"name", work.name},
          {"source", tensor.name},
@@ -234,7 +234,7 @@ std::string plan_to_json(const Plan& plan) {
          {"chosen_by",
           plan.choices[work.tensor].by_target ? std::string("target")
                                               : plan.choices[work.tensor].pattern},
-         {"target_error", target_error(plan, work.tensor)},
+         {"target_error", error ? Json(*error) : Json(nullptr)},
          {"action", action_name(work.action)},
          {"file", plan.shards[work.parts.front().shard].file_name},
          {"bytes", work.output_bytes()}});

@@ -235,10 +235,6 @@ JsonValue rules_json(const std::vector<SchemeRule>& rules) {
   return list;
 }
 
-}  // namespace
-
-namespace {
-
 // Nothing of it in recipes without a target, as ever.
 void add_target(const Recipe& recipe, JsonValue& root) {
   const SizeTarget& target = recipe.target;
