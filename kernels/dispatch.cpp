@@ -126,8 +126,10 @@ void mx_error_curve(const Context& context,
   check_invariant(values.cols % kMxBlock == 0,
                   "the columns of an MX matrix must be a multiple of 32");
   check_invariant(importance.size() == values.cols, "there must be one importance for each column");
-  check_invariant(candidates.cols == values.cols && candidates.rows == sums.size(),
-                  "the candidate scales must be [sums, columns]");
+  check_invariant(candidates.cols == values.cols,
+                  "the candidate scales must be [candidates, columns]");
+  check_invariant(sums.size() == values.cols / kMxBlock * candidates.rows,
+                  "the sums must be [blocks of columns, candidates]");
   check_ties(spec);
   if (is_reference(context)) {
     reference::mx_error_curve(spec, values, importance, candidates, sums);

@@ -67,20 +67,24 @@ void mx_dequantize(const Context& context,
                    std::span<const std::uint8_t> scales,
                    FloatMatrix values);
 
-// The activation-weighted error of quantizing values * s, for several s in one pass over `values`:
-//   sums[i] += sum over r, c of ((Q(values * s_i)[r][c] / s_i[c] - values[r][c]) * importance[c])^2
-// candidates: [sums.size(), cols], positive. importance: [cols], not negative. Products must stay
-// finite. Source: the objective of AWQ (Lin et al., arXiv:2306.00978, section 3.2) for uncorrelated
-// channels. Arithmetic, equal on every backend to the bit, each operation rounded once:
-//   float:  inverse = 1 / s; q = dequantized(quantized(values * s)); e = (q * inverse - values) *
-//   importance;
-//           in each block p_j = e_j * e_j + e_(j+16) * e_(j+16) for j = 0..15; with
-//           ScaleRule::kMse those of the candidate with the least sum of p_j (by add_lanes), as in
-//           mx_quantize
-//   double: p_j is added to lane j of 16 lanes per row; at the row's end the lanes are added by
-//   add_lanes
-//           (lane_sums.h) and the row to `sums`. Rows are added in order, so that cutting a matrix
-//           by rows changes nothing.
+// Rows that mx_error_curve adds together.
+constexpr std::size_t kMxCurveRows = 16;
+
+// The activation-weighted error of quantizing values * s, for several s in one pass over `values`,
+// of each block of columns:
+//   sums[b][i] += sum over r and the columns c of block b of
+//                 ((Q(values * s_i)[r][c] / s_i[c] - values[r][c]) * importance[c])^2
+// sums: [cols / 32, candidates.rows]. candidates: [any, cols], positive. importance: [cols], not
+// negative. Products must stay finite. Source: the objective of AWQ (Lin et al., arXiv:2306.00978,
+// section 3.2) for uncorrelated channels. Arithmetic, equal on every backend to the bit, each
+// operation rounded once:
+//   float:  x = values * s * 2^-e; t = (decoded(encoded(x)) - x) * (importance * (1 / s)); of a
+//           row's block, t * t is added to part c mod 4 in the order of columns, and the parts as
+//           (0 + 2) + (1 + 3). With ScaleRule::kMse e is the one of kMxTriedExponents whose sum *
+//           4^e is least, the earliest on a tie
+//   double: that sum * 2^e * 2^e. Those of kMxCurveRows rows, missing ones 0, are added by
+//           add_lanes (lane_sums.h), and so on down the rows: cutting a matrix at a multiple of
+//           kMxCurveRows rows changes nothing.
 void mx_error_curve(const Context& context,
                     const MxSpec& spec,
                     ConstFloatMatrix values,

@@ -1,6 +1,8 @@
 // The cpu backend: whole matrices, cut into what the entries of an instruction set take.
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <vector>
 
 #include "kernels/backends.h"
@@ -9,10 +11,29 @@
 namespace quantmill::cpu {
 namespace {
 
-// A tile of rows x columns is read from memory once and then met by every candidate out of the
-// first-level cache: 4 x 512 values, and 512 each of s, 1 / s and importance, are 14 KB.
-constexpr std::size_t kTileRows = 4;
-constexpr std::size_t kTileCols = 512;
+// Rows that lie ready while every candidate meets them: with 32 columns 8 KB, in the first-level
+// cache.
+constexpr std::size_t kTileRows = 4 * kMxCurveRows;
+
+// The magnitudes of a block of columns in num_rows rows: [groups, kMxBlock, kMxCurveRows], 0 beyond
+// the last row. Returns the number of groups.
+std::size_t put_rows_side_by_side(ConstFloatMatrix values,
+                                  std::size_t first,
+                                  std::size_t num_rows,
+                                  std::size_t begin,
+                                  float* magnitudes) {
+  const std::size_t num_groups = (num_rows + kMxCurveRows - 1) / kMxCurveRows;
+  std::fill_n(magnitudes, num_groups * kMxBlock * kMxCurveRows, 0.0F);
+  for (std::size_t r = 0; r < num_rows; ++r) {
+    const float* const row = values.data + (first + r) * values.cols + begin;
+    float* const lane =
+        magnitudes + r / kMxCurveRows * (kMxBlock * kMxCurveRows) + r % kMxCurveRows;
+    for (std::size_t c = 0; c < kMxBlock; ++c) {
+      lane[c * kMxCurveRows] = std::abs(row[c]);
+    }
+  }
+  return num_groups;
+}
 
 }  // namespace
 
@@ -108,36 +129,33 @@ void mx_error_curve(Isa isa,
                     ConstFloatMatrix candidates,
                     std::span<double> sums) {
   const auto add_curve = entries(isa).add_curve;
-  const std::uint32_t carry = mx_scale_carry(spec.scale_rule, spec.element);
-  std::vector<float> inverses(candidates.rows * candidates.cols);
-  for (std::size_t i = 0; i < inverses.size(); ++i) {
-    inverses[i] = 1.0F / candidates.data[i];
+  std::vector<float> weights(candidates.rows * candidates.cols);
+  for (std::size_t candidate = 0; candidate < candidates.rows; ++candidate) {
+    const std::span<const float> s = candidates.row(candidate);
+    for (std::size_t c = 0; c < s.size(); ++c) {
+      weights[candidate * candidates.cols + c] = importance[c] * (1.0F / s[c]);
+    }
   }
-  std::vector<SumLanes> lanes(kTileRows * sums.size());
+  std::array<float, kTileRows * kMxBlock> magnitudes;
+  CurveTask task{magnitudes.data(),
+                 0,
+                 nullptr,
+                 nullptr,
+                 mx_scale_carry(spec.scale_rule, spec.element),
+                 spec.ties == TieRule::kSeed,
+                 spec.element,
+                 spec.scale_rule == ScaleRule::kMse,
+                 nullptr};
   for (std::size_t first = 0; first < values.rows; first += kTileRows) {
     const std::size_t num_rows = std::min(kTileRows, values.rows - first);
-    std::fill(lanes.begin(), lanes.end(), SumLanes{});
-    for (std::size_t begin = 0; begin < values.cols; begin += kTileCols) {
-      const std::size_t num_cols = std::min(kTileCols, values.cols - begin);
-      for (std::size_t candidate = 0; candidate < sums.size(); ++candidate) {
-        const std::size_t offset = candidate * values.cols + begin;
-        for (std::size_t r = 0; r < num_rows; ++r) {
-          add_curve({values.data + (first + r) * values.cols + begin,
-                     importance.data() + begin,
-                     candidates.data + offset,
-                     inverses.data() + offset,
-                     num_cols,
-                     carry,
-                     spec.ties == TieRule::kSeed,
-                     lanes[r * sums.size() + candidate].data(),
-                     spec.element,
-                     spec.scale_rule == ScaleRule::kMse});
-        }
-      }
-    }
-    for (std::size_t r = 0; r < num_rows; ++r) {
-      for (std::size_t candidate = 0; candidate < sums.size(); ++candidate) {
-        sums[candidate] += add_lanes(lanes[r * sums.size() + candidate]);
+    for (std::size_t begin = 0; begin < values.cols; begin += kMxBlock) {
+      task.num_groups = put_rows_side_by_side(values, first, num_rows, begin, magnitudes.data());
+      task.sum = sums.data() + begin / kMxBlock * candidates.rows;
+      for (std::size_t offset = begin; offset < weights.size(); offset += candidates.cols) {
+        task.s = candidates.data + offset;
+        task.weights = weights.data() + offset;
+        add_curve(task);
+        ++task.sum;
       }
     }
   }

@@ -17,7 +17,7 @@ template <std::size_t W>
 constexpr Entries make_entries() {
   return {quantize_blocks_any<W>,
           dequantize_blocks_any<W>,
-          add_segment_any<W>,
+          add_block_errors_any<W>,
           scale_rows,
           add_row<W>,
           decode_any<W>,

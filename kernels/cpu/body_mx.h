@@ -11,12 +11,10 @@ namespace quantmill::cpu {
 namespace {
 
 // The 16 sums p_j of mx.h, for one scale byte. Signs are left out: rounding, and so the error's
-// magnitude, is the same for -x. `inverse` is null where the values are not scaled.
-template <std::size_t W, ElementFormat F, bool IsSeed>
+// magnitude, is the same for -x.
+template <std::size_t W, ElementFormat F>
 [[gnu::always_inline]] inline void squared_errors(
-    const typename Lanes<W>::Float (&scaled)[kBlockVectors<W>],
     const typename Lanes<W>::Float (&magnitudes)[kBlockVectors<W>],
-    const float* inverse,
     const float* importance,
     const typename Lanes<W>::Ints& bytes,
     typename Lanes<W>::Float (&sums)[kBlockVectors<W> / 2]) {
@@ -31,14 +29,8 @@ template <std::size_t W, ElementFormat F, bool IsSeed>
     Float weights;
     load(weights, importance + v * W);
     Rounded<W> rounded;
-    round_element<W, F, IsSeed>(scaled[v] * reciprocals, rounded);
-    Float got = rounded.magnitude * scales;
-    if (inverse != nullptr) {
-      Float factors;
-      load(factors, inverse + v * W);
-      got *= factors;
-    }
-    const Float error = (got - magnitudes[v]) * weights;
+    round_element<W, F, false>(magnitudes[v] * reciprocals, rounded);
+    const Float error = (rounded.magnitude * scales - magnitudes[v]) * weights;
     squares[v] = error * error;
   }
   for (std::size_t v = 0; v < kVectors / 2; ++v) {
@@ -51,9 +43,7 @@ template <std::size_t W, ElementFormat F, bool IsSeed>
 // a candidate whose values overflow is then larger than any other.
 template <std::size_t W, ElementFormat F>
 [[gnu::always_inline]] inline void search_scale(
-    const typename Lanes<W>::Float (&scaled)[kBlockVectors<W>],
     const typename Lanes<W>::Float (&magnitudes)[kBlockVectors<W>],
-    const float* inverse,
     const float* importance,
     typename Lanes<W>::Ints& bytes,
     typename Lanes<W>::Float (&sums)[kBlockVectors<W> / 2]) {
@@ -70,7 +60,7 @@ template <std::size_t W, ElementFormat F>
     Ints tried = first + kMxTriedExponents[candidate];
     tried = tried > zero ? tried : zero;
     Float other[kHalf];
-    squared_errors<W, F, false>(scaled, magnitudes, inverse, importance, tried, other);
+    squared_errors<W, F>(magnitudes, importance, tried, other);
     std::memcpy(folded, other, sizeof folded);
     spread_sum<W>(folded);
     const Ints error = (Ints)folded[0] & 0x7fffffff;
@@ -104,8 +94,8 @@ template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
     if constexpr (IsSearched) {
       const float* importance = task.importance + block * kMxBlock;
       Float sums[kVectors / 2];
-      squared_errors<W, F, false>(magnitudes, magnitudes, nullptr, importance, bytes, sums);
-      search_scale<W, F>(magnitudes, magnitudes, nullptr, importance, bytes, sums);
+      squared_errors<W, F>(magnitudes, importance, bytes, sums);
+      search_scale<W, F>(magnitudes, importance, bytes, sums);
     }
     Float reciprocals;
     scale_reciprocals<W>(bytes, reciprocals);
@@ -138,48 +128,92 @@ template <std::size_t W, ElementFormat F>
   }
 }
 
+// Of mx_error_curve, for W rows: the sums in units of the scales' squares. `scaled` holds a column
+// of the block in each vector.
+template <std::size_t W, ElementFormat F, bool IsSeed>
+[[gnu::always_inline]] inline void errors_in_steps(
+    const typename Lanes<W>::Float (&scaled)[kMxBlock],
+    const float* weights,
+    const typename Lanes<W>::Ints& bytes,
+    typename Lanes<W>::Float& sums) {
+  using Float = typename Lanes<W>::Float;
+  Float reciprocals;
+  scale_reciprocals<W>(bytes, reciprocals);
+  Float parts[4] = {};
+  for (std::size_t c = 0; c < kMxBlock; c += 4) {
+    for (std::size_t part = 0; part < 4; ++part) {
+      const Float steps = scaled[c + part] * reciprocals;
+      Rounded<W> rounded;
+      round_element<W, F, IsSeed>(steps, rounded);
+      const Float error = (rounded.magnitude - steps) * weights[c + part];
+      parts[part] += error * error;
+    }
+  }
+  sums = (parts[0] + parts[2]) + (parts[1] + parts[3]);
+}
+
+// ScaleRule::kMse: as search_scale, of the block that each lane has.
+template <std::size_t W, ElementFormat F>
+[[gnu::always_inline]] inline void search_scales(const typename Lanes<W>::Float (&scaled)[kMxBlock],
+                                                 const float* weights,
+                                                 typename Lanes<W>::Ints& bytes,
+                                                 typename Lanes<W>::Float& sums) {
+  using Float = typename Lanes<W>::Float;
+  using Ints = typename Lanes<W>::Ints;
+  const Ints first = bytes;
+  Ints least = (Ints)sums;
+  for (std::size_t candidate = 1; candidate < kMxTriedExponents.size(); ++candidate) {
+    const Ints zero = {};
+    Ints tried = first + kMxTriedExponents[candidate];
+    tried = tried > zero ? tried : zero;
+    Float other;
+    errors_in_steps<W, F, false>(scaled, weights, tried, other);
+    const Float in_first_steps = other * (Float)((2 * (tried - first) + 127) << 23);
+    const Ints error = (Ints)in_first_steps & 0x7fffffff;
+    const Ints is_better = error < least;
+    least = (error & is_better) | (least & ~is_better);
+    bytes = (tried & is_better) | (bytes & ~is_better);
+    sums = (Float)(((Ints)other & is_better) | ((Ints)sums & ~is_better));
+  }
+}
+
 template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
-[[gnu::always_inline]] inline void add_segment(const CurveTask& task) {
+[[gnu::always_inline]] inline void add_block_errors(const CurveTask& task) {
   using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
   using Double = typename Lanes<W>::Double;
-  constexpr std::size_t kVectors = kBlockVectors<W>;
-  Double lanes[kVectors];
-  for (std::size_t v = 0; v < kVectors; ++v) {
-    load(lanes[v], task.lanes + v * W / 2);
-  }
-  for (std::size_t begin = 0; begin < task.cols; begin += kMxBlock) {
-    Float magnitudes[kVectors];
-    Float scaled[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      Ints bits;
-      Float s;
-      load(bits, task.values + begin + v * W);
-      load(s, task.s + begin + v * W);
-      magnitudes[v] = (Float)(bits & 0x7fffffff);
-      scaled[v] = magnitudes[v] * s;
-    }
-    Ints amax;
-    block_amax<W>(scaled, amax);
-    Ints bytes;
-    block_scale_bytes<W, F>(amax, task.carry, bytes);
-    const float* inverse = task.inverse + begin;
-    const float* importance = task.importance + begin;
-    Float sums[kVectors / 2];
-    squared_errors<W, F, IsSeed>(scaled, magnitudes, inverse, importance, bytes, sums);
-    if constexpr (IsSearched) {
-      search_scale<W, F>(scaled, magnitudes, inverse, importance, bytes, sums);
-    }
-    for (std::size_t v = 0; v < kVectors / 2; ++v) {
+  for (std::size_t group = 0; group < task.num_groups; ++group) {
+    SumLanes lanes;
+    for (std::size_t lane = 0; lane < kMxCurveRows; lane += W) {
+      const float* magnitudes = task.magnitudes + group * kMxBlock * kMxCurveRows + lane;
+      Float scaled[kMxBlock];
+      Ints amax = {};
+      for (std::size_t c = 0; c < kMxBlock; ++c) {
+        Float column;
+        load(column, magnitudes + c * kMxCurveRows);
+        const Float product = column * task.s[c];
+        amax = amax > (Ints)product ? amax : (Ints)product;
+        scaled[c] = product;
+      }
+      Ints bytes;
+      block_scale_bytes<W, F>(amax, task.carry, bytes);
+      Float sums;
+      errors_in_steps<W, F, IsSeed>(scaled, task.weights, bytes, sums);
+      if constexpr (IsSearched) {
+        search_scales<W, F>(scaled, task.weights, bytes, sums);
+      }
+      Float scales;
+      scale_values<W>(bytes, scales);
       Double low;
       Double high;
-      widen<W>(sums[v], low, high);
-      lanes[2 * v] += low;
-      lanes[2 * v + 1] += high;
+      Double low_scales;
+      Double high_scales;
+      widen<W>(sums, low, high);
+      widen<W>(scales, low_scales, high_scales);
+      store(lanes.data() + lane, low * low_scales * low_scales);
+      store(lanes.data() + lane + W / 2, high * high_scales * high_scales);
     }
-  }
-  for (std::size_t v = 0; v < kVectors; ++v) {
-    store(task.lanes + v * W / 2, lanes[v]);
+    *task.sum += add_lanes(lanes);
   }
 }
 
@@ -218,15 +252,15 @@ template <std::size_t W>
 }
 
 template <std::size_t W>
-[[gnu::always_inline]] inline void add_segment_any(const CurveTask& task) {
+[[gnu::always_inline]] inline void add_block_errors_any(const CurveTask& task) {
   if (task.is_seed) {
-    return add_segment<W, ElementFormat::kE2m1, true, false>(task);
+    return add_block_errors<W, ElementFormat::kE2m1, true, false>(task);
   }
   if (task.is_searched) {
     return for_element(task.element,
-                       [&]<ElementFormat F>() { add_segment<W, F, false, true>(task); });
+                       [&]<ElementFormat F>() { add_block_errors<W, F, false, true>(task); });
   }
-  for_element(task.element, [&]<ElementFormat F>() { add_segment<W, F, false, false>(task); });
+  for_element(task.element, [&]<ElementFormat F>() { add_block_errors<W, F, false, false>(task); });
 }
 
 }  // namespace

@@ -34,18 +34,18 @@ struct DequantizeTask {
   ElementFormat element;
 };
 
-// A part of one row (whole blocks), and one candidate there.
+// One block of columns, and one candidate there. Rows lie side by side, so that each has a lane of
+// its own.
 struct CurveTask {
-  const float* values;
-  const float* importance;
+  const float* magnitudes;  // [num_groups, kMxBlock, kMxCurveRows]
+  std::size_t num_groups;
   const float* s;
-  const float* inverse;  // 1 / s
-  std::size_t cols;
+  const float* weights;  // importance * (1 / s)
   std::uint32_t carry;
   bool is_seed;
-  double* lanes;  // kSumLanes sums to add to
   ElementFormat element;
   bool is_searched;  // ScaleRule::kMse
+  double* sum;       // to add to
 };
 
 // Null factors or divisors leave that side as it is.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kernels/backends.h"
 #include "kernels/codec.h"
@@ -13,11 +14,9 @@ using BlockCodes = std::array<std::uint8_t, kMxBlock>;
 using BlockFloats = std::array<float, kMxBlock>;
 using Squares = std::array<float, kSumLanes>;
 
-// A block on its way to codes: its values are original * s, errors are taken of the original.
+// A block on its way to codes.
 struct Block {
   BlockFloats values{};
-  BlockFloats inverse{};  // 1 / s
-  BlockFloats original{};
   BlockFloats importance{};
 };
 
@@ -35,9 +34,8 @@ Squares squared_errors(const MxSpec& spec, const Block& block, std::uint8_t scal
   const BlockCodes codes = encode_block(spec, block, scale);
   BlockFloats squares{};
   for (std::size_t i = 0; i < kMxBlock; ++i) {
-    const float got =
-        decode_element(spec.element, codes[i]) * decode_e8m0(scale) * block.inverse[i];
-    const float error = (got - block.original[i]) * block.importance[i];
+    const float got = decode_element(spec.element, codes[i]) * decode_e8m0(scale);
+    const float error = (got - block.values[i]) * block.importance[i];
     squares[i] = error * error;
   }
   Squares sums{};
@@ -47,11 +45,16 @@ Squares squared_errors(const MxSpec& spec, const Block& block, std::uint8_t scal
   return sums;
 }
 
-std::uint8_t choose_scale(const MxSpec& spec, const Block& block) {
+std::uint32_t amax_bits_of(const BlockFloats& values) {
   std::uint32_t amax_bits = 0;
-  for (const float value : block.values) {
+  for (const float value : values) {
     amax_bits = std::max(amax_bits, float_bits(value) & 0x7fffffffU);
   }
+  return amax_bits;
+}
+
+std::uint8_t choose_scale(const MxSpec& spec, const Block& block) {
+  const std::uint32_t amax_bits = amax_bits_of(block.values);
   const std::uint8_t first = mx_scale_byte(spec.scale_rule, spec.element, amax_bits);
   if (spec.scale_rule != ScaleRule::kMse || amax_bits == 0) {
     return first;
@@ -67,6 +70,42 @@ std::uint8_t choose_scale(const MxSpec& spec, const Block& block) {
     }
   }
   return best;
+}
+
+// Of mx_error_curve, in float: in units of the scale's square.
+float error_in_steps(const MxSpec& spec, const Block& block, std::uint8_t scale) {
+  const BlockCodes codes = encode_block(spec, block, scale);
+  const float reciprocal = decode_e8m0_reciprocal(scale);
+  std::array<float, 4> parts{};
+  for (std::size_t i = 0; i < kMxBlock; ++i) {
+    const float step = decode_element(spec.element, codes[i]) - block.values[i] * reciprocal;
+    const float error = step * block.importance[i];
+    parts[i % parts.size()] += error * error;
+  }
+  return (parts[0] + parts[2]) + (parts[1] + parts[3]);
+}
+
+// Of mx_error_curve: a block's error with the scale that it gets.
+double scaled_error(const MxSpec& spec, const Block& block) {
+  const std::uint32_t amax_bits = amax_bits_of(block.values);
+  const std::uint8_t first = mx_scale_byte(spec.scale_rule, spec.element, amax_bits);
+  std::uint8_t best = first;
+  float error = error_in_steps(spec, block, first);
+  if (spec.scale_rule == ScaleRule::kMse && amax_bits != 0) {
+    float least = error;
+    for (const int offset : kMxTriedExponents) {
+      const auto scale = static_cast<std::uint8_t>(std::max(0, first + offset));
+      const float tried = error_in_steps(spec, block, scale);
+      const float in_first_steps = std::ldexp(tried, 2 * (scale - first));
+      if (in_first_steps < least) {
+        least = in_first_steps;
+        best = scale;
+        error = tried;
+      }
+    }
+  }
+  const double scale = decode_e8m0(best);
+  return error * scale * scale;
 }
 
 void pack_block(ElementFormat element, const BlockCodes& codes, std::span<std::uint8_t> packed) {
@@ -109,11 +148,9 @@ void mx_quantize(const MxSpec& spec,
                  std::span<const float> importance) {
   const std::size_t block_bytes = mx_packed_bytes(spec.element, kMxBlock);
   Block block;
-  block.inverse.fill(1);
   block.importance.fill(1);
   for (std::size_t index = 0; index < scales.size(); ++index) {
     std::copy_n(values.data + index * kMxBlock, kMxBlock, block.values.begin());
-    block.original = block.values;
     if (!importance.empty()) {
       const std::size_t column = index * kMxBlock % values.cols;
       std::ranges::copy(importance.subspan(column, kMxBlock), block.importance.begin());
@@ -159,24 +196,22 @@ void mx_error_curve(const MxSpec& spec,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
                     std::span<double> sums) {
-  for (std::size_t candidate = 0; candidate < sums.size(); ++candidate) {
+  for (std::size_t candidate = 0; candidate < candidates.rows; ++candidate) {
     const std::span<const float> s = candidates.row(candidate);
-    for (std::size_t r = 0; r < values.rows; ++r) {
-      SumLanes lanes{};
-      for (std::size_t begin = 0; begin < values.cols; begin += kMxBlock) {
-        Block block;
-        for (std::size_t i = 0; i < kMxBlock; ++i) {
-          block.original[i] = values.row(r)[begin + i];
-          block.values[i] = block.original[i] * s[begin + i];
-          block.inverse[i] = 1.0F / s[begin + i];
-          block.importance[i] = importance[begin + i];
+    for (std::size_t begin = 0; begin < values.cols; begin += kMxBlock) {
+      double& sum = sums[begin / kMxBlock * candidates.rows + candidate];
+      for (std::size_t first = 0; first < values.rows; first += kMxCurveRows) {
+        SumLanes lanes{};
+        for (std::size_t r = first; r < std::min(values.rows, first + kMxCurveRows); ++r) {
+          Block block;
+          for (std::size_t i = 0; i < kMxBlock; ++i) {
+            block.values[i] = values.row(r)[begin + i] * s[begin + i];
+            block.importance[i] = importance[begin + i] * (1.0F / s[begin + i]);
+          }
+          lanes[r - first] = scaled_error(spec, block);
         }
-        const Squares squares = squared_errors(spec, block, choose_scale(spec, block));
-        for (std::size_t j = 0; j < kSumLanes; ++j) {
-          lanes[j] += static_cast<double>(squares[j]);
-        }
+        sum += add_lanes(lanes);
       }
-      sums[candidate] += add_lanes(lanes);
     }
   }
 }

@@ -116,62 +116,45 @@ class GroupSearcher {
   }
 
   void add_weight_errors(const SearchTask& task) {
-    spec_ = mx_spec_of(searched_scheme(plan_.choices[task.tensor].scheme.value()), plan_.recipe);
+    const MxSpec spec =
+        mx_spec_of(searched_scheme(plan_.choices[task.tensor].scheme.value()), plan_.recipe);
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
     const Activation& activation = plan_.architecture.activations[task.activation];
-    const std::uint64_t cols = tensor.in_features();
-    const std::uint64_t held = std::max<std::uint64_t>(1, kWorkElements / cols);
-    expand_candidates(activation.columns);
+    const ColumnMap& columns = activation.columns;
+    const std::uint64_t cols = columns.num_columns();
+    expand_candidates(columns);
+    const auto known = importance_.table().find(activation.name);
+    const bool is_known = known != importance_.table().end();
+    const std::vector<float> alike(is_known ? 0 : cols, 1.0F);
+    block_sums_.assign(cols / kMxBlock * candidates_.size(), 0.0);
+    const std::uint64_t held =
+        std::max<std::uint64_t>(1, kWorkElements / cols / kMxCurveRows) * kMxCurveRows;
     const std::uint64_t total = (task.end - task.begin + task.step - 1) / task.step;
     for (std::uint64_t done = 0; done < total; done += held) {
       const std::uint64_t rows = std::min(held, total - done);
-      read_finite_rows(reader_, tensor, task.begin + done * task.step, rows, task.step, values_);
-      add_block_errors(activation, rows, cols, static_cast<double>(task.step));
+      const std::uint64_t first = task.begin + done * task.step;
+      read_finite_rows(reader_, tensor, first, rows, task.step, columns, values_);
+      mx_error_curve(context_,
+                     spec,
+                     {values_.data(), rows, cols},
+                     is_known ? known->second : alike,
+                     {expanded_candidates_.data(), candidates_.size(), cols},
+                     block_sums_);
     }
-  }
-
-  // Of the rows in values_, each standing for `weight` rows.
-  void add_block_errors(const Activation& activation,
-                        std::uint64_t rows,
-                        std::uint64_t cols,
-                        double weight) {
-    const ColumnMap& columns = activation.columns;
-    const auto known = importance_.table().find(activation.name);
-    const std::vector<float> alike(kMxBlock, 1.0F);
-    for (std::size_t block = 0; block < columns.num_columns() / kMxBlock; ++block) {
-      block_values_.resize(rows * kMxBlock);
-      for (std::uint64_t row = 0; row < rows; ++row) {
-        std::copy_n(values_.data() + row * cols + columns.start + block * kMxBlock,
-                    kMxBlock,
-                    block_values_.data() + row * kMxBlock);
-      }
-      std::vector<double> sums(candidates_.size(), 0.0);
-      mx_error_curve(
-          context_,
-          spec_,
-          {block_values_.data(), rows, kMxBlock},
-          known == importance_.table().end()
-              ? std::span<const float>(alike)
-              : std::span(known->second).subspan(block * kMxBlock, kMxBlock),
-          {block_candidates_.data() + block * sums.size() * kMxBlock, sums.size(), kMxBlock},
-          sums);
+    for (std::size_t block = 0; block < cols / kMxBlock; ++block) {
       const std::span<double> errors = errors_of_block(columns, block);
-      for (std::size_t i = 0; i < sums.size(); ++i) {
-        errors[i] += weight * sums[i];
+      for (std::size_t i = 0; i < errors.size(); ++i) {
+        errors[i] += static_cast<double>(task.step) * block_sums_[block * errors.size() + i];
       }
     }
   }
 
-  // block_candidates_: [blocks of columns, candidates, 32].
+  // By column of the readers.
   void expand_candidates(const ColumnMap& columns) {
-    block_candidates_.clear();
-    for (std::size_t block = 0; block < columns.num_columns() / kMxBlock; ++block) {
-      for (const std::vector<float>& candidate : candidates_) {
-        for (std::size_t i = 0; i < kMxBlock; ++i) {
-          block_candidates_.push_back(
-              candidate[columns.channel_of(columns.start + block * kMxBlock + i)]);
-        }
-      }
+    expanded_candidates_.clear();
+    for (const std::vector<float>& candidate : candidates_) {
+      const std::vector<float> spread = spread_channels(columns, candidate);
+      expanded_candidates_.insert(expanded_candidates_.end(), spread.begin(), spread.end());
     }
   }
 
@@ -215,13 +198,12 @@ class GroupSearcher {
   const std::vector<ColumnMagnitudes>& magnitudes_;
   WeightReader reader_;
   std::vector<std::vector<float>> candidates_;  // s by channel
-  std::vector<float> block_candidates_;
-  MxSpec spec_;  // of the reader that is worked on
+  std::vector<float> expanded_candidates_;      // of the reader that is worked on
   bool by_blocks_ = true;
   std::size_t num_units_ = 0;
   std::vector<double> errors_;  // [units, candidates]
   std::vector<float> values_;
-  std::vector<float> block_values_;
+  std::vector<double> block_sums_;  // [blocks of columns, candidates], of the reader
 };
 
 GroupScales to_scales(std::span<const double> result) {

@@ -1,5 +1,7 @@
 #include "pipeline/finite_rows.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -11,6 +13,7 @@ void read_finite_rows(WeightReader& reader,
                       std::uint64_t first,
                       std::uint64_t rows,
                       std::uint64_t step,
+                      const ColumnMap& columns,
                       std::vector<float>& values) {
   const std::uint64_t cols = tensor.in_features();
   reader.load(tensor, all_rows(tensor), first, rows, step);
@@ -26,6 +29,10 @@ void read_finite_rows(WeightReader& reader,
             first + bad->row * step,
             bad->col,
             values[bad->row * cols + bad->col]));
+  }
+  const std::size_t width = columns.num_columns();
+  for (std::uint64_t row = 0; width < cols && row < rows; ++row) {
+    std::copy_n(&values[row * cols + columns.start], width, &values[row * width]);
   }
 }
 

@@ -87,14 +87,13 @@ class TaskEvaluator {
     const std::uint64_t cols = activation.columns.num_columns();
     expand(activation, cache_.of(task.group));
     const Scheme scheme = searched_scheme(plan_.choices[task.tensor].scheme.value());
-    const std::uint64_t together = rows_together(scheme);
+    const std::uint64_t together = is_mx(scheme) ? kMxCurveRows : rows_together(scheme);
     const std::uint64_t rows_read = std::max(together, kWorkElements / cols / together * together);
     std::uint64_t row = task.begin;
     while (row < task.end) {
       const std::uint64_t left = (task.end - row + task.step - 1) / task.step;
       const std::uint64_t rows = std::min(rows_read, left);
-      read_finite_rows(reader_, tensor, row, rows, task.step, values_);
-      keep_columns(activation.columns, rows, tensor.in_features());
+      read_finite_rows(reader_, tensor, row, rows, task.step, activation.columns, values_);
       add_error_curve(scheme, ConstFloatMatrix(values_.data(), rows, cols), sums);
       row += rows * task.step;
     }
@@ -106,7 +105,11 @@ class TaskEvaluator {
     const ConstFloatMatrix candidates(candidates_.data(), sums.size(), values.cols);
     if (is_mx(scheme)) {
       const MxSpec spec = mx_spec_of(scheme, plan_.recipe);
-      mx_error_curve(context_, spec, values, importance_, candidates, sums);
+      block_sums_.assign(values.cols / kMxBlock * sums.size(), 0.0);
+      mx_error_curve(context_, spec, values, importance_, candidates, block_sums_);
+      for (std::size_t i = 0; i < block_sums_.size(); ++i) {
+        sums[i % sums.size()] += block_sums_[i];
+      }
       return;
     }
     curves_.try_emplace(scheme, context_, scheme, plan_.recipe)
@@ -134,14 +137,6 @@ class TaskEvaluator {
     }
   }
 
-  // Leaves in values_ [rows, cols] only the columns of one activation.
-  void keep_columns(const ColumnMap& columns, std::uint64_t rows, std::uint64_t cols) {
-    const std::size_t width = columns.num_columns();
-    for (std::uint64_t row = 0; width < cols && row < rows; ++row) {
-      std::copy_n(&values_[row * cols + columns.start], width, &values_[row * width]);
-    }
-  }
-
   const Context& context_;
   const Plan& plan_;
   const SearchInputs& inputs_;
@@ -151,6 +146,7 @@ class TaskEvaluator {
   WeightReader reader_;
   std::map<Scheme, SchemeErrorCurve> curves_;
   std::vector<float> values_;
+  std::vector<double> block_sums_;  // [blocks of columns, candidates]
 };
 
 // The chosen candidate: least finite error, the earliest on a tie; nothing if no error is finite.

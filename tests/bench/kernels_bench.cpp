@@ -205,11 +205,11 @@ void transpose_integers(const Context& /*context*/, Data& data) {
                   {reinterpret_cast<std::int8_t*>(data.codes.data()), data.codes.size()});
 }
 
-template <ElementFormat Element, TieRule Ties>
+template <ElementFormat Element, TieRule Ties, ScaleRule Rule = ScaleRule::kEven>
 void error_curve(const Context& context, Data& data) {
-  std::vector<double> sums(kCandidates);
+  std::vector<double> sums(kCandidates * kCols / kMxBlock);
   mx_error_curve(context,
-                 {Element, ScaleRule::kEven, Ties},
+                 {Element, Rule, Ties},
                  data.matrix(),
                  data.first_candidate(),
                  {data.candidates.data(), kCandidates, kCols},
@@ -258,6 +258,9 @@ constexpr Kernel kKernels[] = {
     {"add_errors", compare, 1},
     {"mx_error_curve", error_curve<ElementFormat::kE2m1, TieRule::kEven>, kCandidates},
     {"mx_error_curve/seed", error_curve<ElementFormat::kE2m1, TieRule::kSeed>, kCandidates},
+    {"mx_error_curve/mse",
+     error_curve<ElementFormat::kE2m1, TieRule::kEven, ScaleRule::kMse>,
+     kCandidates},
     {"mx_error_curve/e2m3", error_curve<ElementFormat::kE2m3, TieRule::kEven>, kCandidates}};
 
 void register_kernel(const Kernel& kernel,

@@ -72,7 +72,7 @@ Results run(const Context& context,
   }
   const std::vector<float> importance(candidates.begin() + static_cast<std::ptrdiff_t>(cols),
                                       candidates.end());
-  results.sums.resize(2);
+  results.sums.resize(2 * cols / kMxBlock);
   mx_error_curve(context,
                  spec,
                  {small.data(), rows, cols},

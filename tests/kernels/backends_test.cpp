@@ -191,7 +191,7 @@ std::vector<double> error_curve(const Context& context,
                                 const MxSpec& spec,
                                 ConstFloatMatrix values,
                                 Search& search) {
-  std::vector<double> sums(search.candidates.view().rows, 0.125);
+  std::vector<double> sums(values.cols / kMxBlock * search.candidates.view().rows, 0.125);
   mx_error_curve(context, spec, values, search.importance, search.candidates.view(), sums);
   return sums;
 }
@@ -232,12 +232,13 @@ TEST_P(Backends, MxErrorCurveOfOtherElementsGivesTheSameBits) {
 
 TEST_P(Backends, MxErrorCurveCutByRowsIsTheWhole) {
   std::mt19937 random(kSeed);
-  Matrix matrix(17, 160);
+  Matrix matrix(53, 160);
   fill(matrix, Content::kOrdinary, random);
   Search search = random_search(11, 160, random);
   const std::vector<double> whole = error_curve(cpu_, {}, matrix.view(), search);
-  std::vector<double> parts(11, 0.125);
-  for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{0, 1}, {1, 9}, {10, 7}}) {
+  std::vector<double> parts(whole.size(), 0.125);
+  for (const auto& [first, count] :
+       {std::pair<std::size_t, std::size_t>{0, 16}, {16, 32}, {48, 5}}) {
     const ConstFloatMatrix part(matrix.view().data + first * 160, count, 160);
     mx_error_curve(cpu_, {}, part, search.importance, search.candidates.view(), parts);
   }

@@ -207,10 +207,10 @@ TEST(MxErrorCurve, GivesLiteralSums) {
   importance[40] = 2.0F;
   std::vector<float> candidates(128, 1.0F);
   std::fill(candidates.begin() + 64, candidates.end(), 2.0F);
-  std::vector<double> sums{0.0, 1.0};
+  std::vector<double> sums{0, 1, 2, 3};  // [blocks, candidates]
   mx_error_curve(
       kReference, {}, {values.data(), 1, 64}, importance, {candidates.data(), 2, 64}, sums);
-  EXPECT_THAT(sums, ElementsAre(0.03125, 1.03125));
+  EXPECT_THAT(sums, ElementsAre(0.015625, 1.015625, 2.015625, 3.015625));
 }
 
 }  // namespace

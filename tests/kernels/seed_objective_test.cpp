@@ -51,12 +51,16 @@ std::vector<double> error_curve(const Context& context, const GroupCase& group, 
   for (const std::string& name : group.weights) {
     const std::vector<float> weight = drafter.floats(name);
     const auto shape = drafter.shape(name);
+    std::vector<double> block_sums(shape.at(1) / kMxBlock * sums.size());
     mx_error_curve(context,
                    {ElementFormat::kE2m1, ScaleRule::kFloor, ties},
                    {weight.data(), shape.at(0), shape.at(1)},
                    importance,
                    {candidates.data(), 11, shape.at(1)},
-                   sums);
+                   block_sums);
+    for (std::size_t i = 0; i < block_sums.size(); ++i) {
+      sums[i % sums.size()] += block_sums[i];
+    }
   }
   return sums;
 }
