@@ -15,6 +15,7 @@
 #include "kernels/gptq.h"
 #include "kernels/int4.h"
 #include "kernels/int4_pack.h"
+#include "kernels/magnitudes.h"
 #include "kernels/matrix.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
@@ -46,8 +47,16 @@ void mx_error_curve(const MxSpec& spec,
                     ConstFloatMatrix values,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
-                    std::span<double> sums);
-void add_errors(ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+                    std::span<double> sums,
+                    std::span<const double> row_weights);
+void add_errors(ConstFloatMatrix got,
+                ConstFloatMatrix want,
+                ErrorSums& sums,
+                std::span<const float> weights);
+void add_magnitudes(ConstFloatMatrix values,
+                    std::span<const float> weights,
+                    const ColumnSums& columns,
+                    std::span<double> row_squares);
 void block_amax(ConstFloatMatrix values, const BlockGrid& grid, FloatMatrix amax);
 std::optional<MatrixPosition> fp8_dequantize(std::span<const std::uint8_t> codes,
                                              ConstFloatMatrix scales,
@@ -148,8 +157,18 @@ void mx_error_curve(Isa isa,
                     ConstFloatMatrix values,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
-                    std::span<double> sums);
-void add_errors(Isa isa, ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums);
+                    std::span<double> sums,
+                    std::span<const double> row_weights);
+void add_errors(Isa isa,
+                ConstFloatMatrix got,
+                ConstFloatMatrix want,
+                ErrorSums& sums,
+                std::span<const float> weights);
+void add_magnitudes(Isa isa,
+                    ConstFloatMatrix values,
+                    std::span<const float> weights,
+                    const ColumnSums& columns,
+                    std::span<double> row_squares);
 void block_amax(Isa isa, ConstFloatMatrix values, const BlockGrid& grid, FloatMatrix amax);
 std::optional<MatrixPosition> fp8_dequantize(Isa isa,
                                              std::span<const std::uint8_t> codes,

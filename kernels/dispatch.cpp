@@ -122,7 +122,8 @@ void mx_error_curve(const Context& context,
                     ConstFloatMatrix values,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
-                    std::span<double> sums) {
+                    std::span<double> sums,
+                    std::span<const double> row_weights) {
   check_invariant(values.cols % kMxBlock == 0,
                   "the columns of an MX matrix must be a multiple of 32");
   check_invariant(importance.size() == values.cols, "there must be one importance for each column");
@@ -130,11 +131,13 @@ void mx_error_curve(const Context& context,
                   "the candidate scales must be [candidates, columns]");
   check_invariant(sums.size() == values.cols / kMxBlock * candidates.rows,
                   "the sums must be [blocks of columns, candidates]");
+  check_invariant(row_weights.empty() || row_weights.size() == values.rows,
+                  "there must be one weight for each row");
   check_ties(spec);
   if (is_reference(context)) {
-    reference::mx_error_curve(spec, values, importance, candidates, sums);
+    reference::mx_error_curve(spec, values, importance, candidates, sums, row_weights);
   } else {
-    cpu::mx_error_curve(context.isa, spec, values, importance, candidates, sums);
+    cpu::mx_error_curve(context.isa, spec, values, importance, candidates, sums, row_weights);
   }
 }
 
@@ -145,13 +148,32 @@ double ErrorSums::relative() const {
 void add_errors(const Context& context,
                 ConstFloatMatrix got,
                 ConstFloatMatrix want,
-                ErrorSums& sums) {
+                ErrorSums& sums,
+                std::span<const float> weights) {
   check_invariant(got.rows == want.rows && got.cols == want.cols,
                   "two matrices that are compared must have the same shape");
+  check_invariant(weights.empty() || weights.size() == want.cols,
+                  "there must be one weight for each column");
   if (is_reference(context)) {
-    reference::add_errors(got, want, sums);
+    reference::add_errors(got, want, sums, weights);
   } else {
-    cpu::add_errors(context.isa, got, want, sums);
+    cpu::add_errors(context.isa, got, want, sums, weights);
+  }
+}
+
+void add_magnitudes(const Context& context,
+                    ConstFloatMatrix values,
+                    std::span<const float> weights,
+                    const ColumnSums& columns,
+                    std::span<double> row_squares) {
+  check_invariant(weights.size() == values.cols && columns.squares.size() == values.cols &&
+                      columns.shares.size() == values.cols,
+                  "there must be one weight and one sum for each column");
+  check_invariant(row_squares.size() == values.rows, "there must be one sum for each row");
+  if (is_reference(context)) {
+    reference::add_magnitudes(values, weights, columns, row_squares);
+  } else {
+    cpu::add_magnitudes(context.isa, values, weights, columns, row_squares);
   }
 }
 

@@ -82,7 +82,8 @@ constexpr std::size_t kMxCurveRows = 16;
 //           row's block, t * t is added to part c mod 4 in the order of columns, and the parts as
 //           (0 + 2) + (1 + 3). With ScaleRule::kMse e is the one of kMxTriedExponents whose sum *
 //           4^e is least, the earliest on a tie
-//   double: that sum * 2^e * 2^e. Those of kMxCurveRows rows, missing ones 0, are added by
+//   double: that sum * 2^e * 2^e * the row's weight ([rows], or 1 if empty). Those of kMxCurveRows
+//   rows, missing ones 0, are added by
 //           add_lanes (lane_sums.h), and so on down the rows: cutting a matrix at a multiple of
 //           kMxCurveRows rows changes nothing.
 void mx_error_curve(const Context& context,
@@ -90,6 +91,7 @@ void mx_error_curve(const Context& context,
                     ConstFloatMatrix values,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
-                    std::span<double> sums);
+                    std::span<double> sums,
+                    std::span<const double> row_weights = {});
 
 }  // namespace quantmill

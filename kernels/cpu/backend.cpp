@@ -15,6 +15,9 @@ namespace {
 // cache.
 constexpr std::size_t kTileRows = 4 * kMxCurveRows;
 
+// Columns whose sums of squares and shares stay in the first-level cache while rows pass: 16 KB.
+constexpr std::size_t kTileCols = 1024;
+
 // The magnitudes of a block of columns in num_rows rows: [groups, kMxBlock, kMxCurveRows], 0 beyond
 // the last row. Returns the number of groups.
 std::size_t put_rows_side_by_side(ConstFloatMatrix values,
@@ -127,7 +130,8 @@ void mx_error_curve(Isa isa,
                     ConstFloatMatrix values,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
-                    std::span<double> sums) {
+                    std::span<double> sums,
+                    std::span<const double> row_weights) {
   const auto add_curve = entries(isa).add_curve;
   std::vector<float> weights(candidates.rows * candidates.cols);
   for (std::size_t candidate = 0; candidate < candidates.rows; ++candidate) {
@@ -137,6 +141,8 @@ void mx_error_curve(Isa isa,
     }
   }
   std::array<float, kTileRows * kMxBlock> magnitudes;
+  std::array<double, kTileRows> tile_weights;
+  tile_weights.fill(1);
   CurveTask task{magnitudes.data(),
                  0,
                  nullptr,
@@ -145,9 +151,13 @@ void mx_error_curve(Isa isa,
                  spec.ties == TieRule::kSeed,
                  spec.element,
                  spec.scale_rule == ScaleRule::kMse,
+                 tile_weights.data(),
                  nullptr};
   for (std::size_t first = 0; first < values.rows; first += kTileRows) {
     const std::size_t num_rows = std::min(kTileRows, values.rows - first);
+    if (!row_weights.empty()) {
+      std::ranges::copy(row_weights.subspan(first, num_rows), tile_weights.begin());
+    }
     for (std::size_t begin = 0; begin < values.cols; begin += kMxBlock) {
       task.num_groups = put_rows_side_by_side(values, first, num_rows, begin, magnitudes.data());
       task.sum = sums.data() + begin / kMxBlock * candidates.rows;
@@ -161,13 +171,65 @@ void mx_error_curve(Isa isa,
   }
 }
 
-void add_errors(Isa isa, ConstFloatMatrix got, ConstFloatMatrix want, ErrorSums& sums) {
+void add_errors(Isa isa,
+                ConstFloatMatrix got,
+                ConstFloatMatrix want,
+                ErrorSums& sums,
+                std::span<const float> weights) {
   for (std::size_t r = 0; r < want.rows; ++r) {
     SumLanes errors{};
     SumLanes norms{};
-    entries(isa).add_errors({got.row(r).data(), want.row(r).data(), want.cols, &errors, &norms});
+    entries(isa).add_errors({got.row(r).data(),
+                             want.row(r).data(),
+                             weights.empty() ? nullptr : weights.data(),
+                             want.cols,
+                             &errors,
+                             &norms});
     sums.squared_error += add_lanes(errors);
     sums.squared_norm += add_lanes(norms);
+  }
+}
+
+void add_magnitudes(Isa isa,
+                    ConstFloatMatrix values,
+                    std::span<const float> weights,
+                    const ColumnSums& columns,
+                    std::span<double> row_squares) {
+  const std::size_t whole = values.cols / kMxBlock * kMxBlock;
+  std::vector<SumLanes> lanes(values.rows);
+  for (std::size_t begin = 0; begin < whole; begin += kTileCols) {
+    const std::size_t num_cols = std::min(kTileCols, whole - begin);
+    for (std::size_t r = 0; r < values.rows; ++r) {
+      entries(isa).add_magnitudes({values.row(r).data() + begin,
+                                   weights.data() + begin,
+                                   num_cols,
+                                   columns.squares.data() + begin,
+                                   columns.shares.data() + begin,
+                                   lanes[r].data()});
+    }
+  }
+  // A cut block is padded with zeros.
+  const std::size_t rest = values.cols - whole;
+  std::array<double, kMxBlock> squares{};
+  std::array<double, kMxBlock> shares{};
+  std::copy_n(columns.squares.data() + whole, rest, squares.data());
+  std::copy_n(columns.shares.data() + whole, rest, shares.data());
+  std::array<float, kMxBlock> padded_weights{};
+  std::copy_n(weights.data() + whole, rest, padded_weights.data());
+  for (std::size_t r = 0; rest > 0 && r < values.rows; ++r) {
+    std::array<float, kMxBlock> padded{};
+    std::copy_n(values.row(r).data() + whole, rest, padded.data());
+    entries(isa).add_magnitudes({padded.data(),
+                                 padded_weights.data(),
+                                 kMxBlock,
+                                 squares.data(),
+                                 shares.data(),
+                                 lanes[r].data()});
+  }
+  std::copy_n(squares.data(), rest, columns.squares.data() + whole);
+  std::copy_n(shares.data(), rest, columns.shares.data() + whole);
+  for (std::size_t r = 0; r < values.rows; ++r) {
+    row_squares[r] = add_lanes(lanes[r]);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/body_gptq.h"
 #include "kernels/cpu/body_int.h"
 #include "kernels/cpu/body_int_pack.h"
+#include "kernels/cpu/body_magnitudes.h"
 #include "kernels/cpu/body_mx.h"
 #include "kernels/cpu/body_nvfp4.h"
 
@@ -20,6 +21,7 @@ constexpr Entries make_entries() {
           add_block_errors_any<W>,
           scale_rows,
           add_row<W>,
+          add_row_magnitudes<W>,
           decode_any<W>,
           encode_all<W>,
           fp8_decode_row<W>,

@@ -119,8 +119,8 @@ template <std::size_t W>
 }
 
 // Adds a row's squared errors and squares.
-template <std::size_t W>
-[[gnu::always_inline]] inline void add_row(const CompareTask& row) {
+template <std::size_t W, bool IsWeighted>
+[[gnu::always_inline]] inline void add_weighted_row(const CompareTask& row) {
   using Float = typename Lanes<W>::Float;
   using Double = typename Lanes<W>::Double;
   constexpr std::size_t kVectors = kSumLanes / W;
@@ -133,9 +133,16 @@ template <std::size_t W>
       Float want;
       load(got, row.got + c + v * W);
       load(want, row.want + c + v * W);
+      Float error = got - want;
+      if constexpr (IsWeighted) {
+        Float weights;
+        load(weights, row.weights + c + v * W);
+        error *= weights;
+        want *= weights;
+      }
       Double low;
       Double high;
-      widen<W>(got - want, low, high);
+      widen<W>(error, low, high);
       error_sums[2 * v] += low * low;
       error_sums[2 * v + 1] += high * high;
       widen<W>(want, low, high);
@@ -146,11 +153,20 @@ template <std::size_t W>
   std::memcpy(row.errors->data(), error_sums, sizeof error_sums);
   std::memcpy(row.norms->data(), norm_sums, sizeof norm_sums);
   for (; c < row.cols; ++c) {
-    const double error = row.got[c] - row.want[c];
-    const double value = row.want[c];
+    const float weight = IsWeighted ? row.weights[c] : 1.0F;
+    const double error = (row.got[c] - row.want[c]) * weight;
+    const double value = row.want[c] * weight;
     (*row.errors)[c % kSumLanes] += error * error;
     (*row.norms)[c % kSumLanes] += value * value;
   }
+}
+
+template <std::size_t W>
+[[gnu::always_inline]] inline void add_row(const CompareTask& row) {
+  if (row.weights == nullptr) {
+    return add_weighted_row<W, false>(row);
+  }
+  add_weighted_row<W, true>(row);
 }
 
 }  // namespace

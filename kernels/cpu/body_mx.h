@@ -210,8 +210,13 @@ template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
       Double high_scales;
       widen<W>(sums, low, high);
       widen<W>(scales, low_scales, high_scales);
-      store(lanes.data() + lane, low * low_scales * low_scales);
-      store(lanes.data() + lane + W / 2, high * high_scales * high_scales);
+      Double low_weights;
+      Double high_weights;
+      const double* row_weights = task.row_weights + group * kMxCurveRows + lane;
+      load(low_weights, row_weights);
+      load(high_weights, row_weights + W / 2);
+      store(lanes.data() + lane, low * low_scales * low_scales * low_weights);
+      store(lanes.data() + lane + W / 2, high * high_scales * high_scales * high_weights);
     }
     *task.sum += add_lanes(lanes);
   }

@@ -44,8 +44,9 @@ struct CurveTask {
   std::uint32_t carry;
   bool is_seed;
   ElementFormat element;
-  bool is_searched;  // ScaleRule::kMse
-  double* sum;       // to add to
+  bool is_searched;           // ScaleRule::kMse
+  const double* row_weights;  // [num_groups, kMxCurveRows]
+  double* sum;                // to add to
 };
 
 // Null factors or divisors leave that side as it is.
@@ -64,9 +65,20 @@ struct ScaleTask {
 struct CompareTask {
   const float* got;
   const float* want;
+  const float* weights;  // null: 1 everywhere
   std::size_t cols;
   SumLanes* errors;
   SumLanes* norms;
+};
+
+// Whole blocks of 32 columns of one row.
+struct MagnitudeTask {
+  const float* values;
+  const float* weights;
+  std::size_t cols;
+  double* squares;  // of each column, to add to, as the others
+  double* shares;
+  double* lanes;  // kSumLanes
 };
 
 // Elements of two bytes, BF16 or F16.
@@ -229,6 +241,7 @@ struct Entries {
   void (*add_curve)(const CurveTask&);
   void (*scale_rows)(const ScaleTask&);
   void (*add_errors)(const CompareTask&);
+  void (*add_magnitudes)(const MagnitudeTask&);
   bool (*decode)(const DecodeTask&);         // whether all are finite
   bool (*encode)(const EncodeTask&);         // whether all results are finite
   bool (*fp8_decode)(const Fp8DecodeTask&);  // whether all are finite

@@ -195,7 +195,8 @@ void mx_error_curve(const MxSpec& spec,
                     ConstFloatMatrix values,
                     std::span<const float> importance,
                     ConstFloatMatrix candidates,
-                    std::span<double> sums) {
+                    std::span<double> sums,
+                    std::span<const double> row_weights) {
   for (std::size_t candidate = 0; candidate < candidates.rows; ++candidate) {
     const std::span<const float> s = candidates.row(candidate);
     for (std::size_t begin = 0; begin < values.cols; begin += kMxBlock) {
@@ -208,7 +209,7 @@ void mx_error_curve(const MxSpec& spec,
             block.values[i] = values.row(r)[begin + i] * s[begin + i];
             block.importance[i] = importance[begin + i] * (1.0F / s[begin + i]);
           }
-          lanes[r - first] = scaled_error(spec, block);
+          lanes[r - first] = scaled_error(spec, block) * (row_weights.empty() ? 1 : row_weights[r]);
         }
         sum += add_lanes(lanes);
       }

@@ -15,11 +15,11 @@
 #include "pipeline/search.h"
 #include "pipeline/weight_reader.h"
 #include "quant/awq.h"
+#include "quant/row_sample.h"
 
 namespace quantmill {
 namespace {
 
-constexpr std::uint64_t kWorkElements = std::uint64_t{1} << 16;
 constexpr std::size_t kNumErrors = 2;  // of a group: without scaling, as chosen
 
 // The plan's search tasks of one group: [first, last).
@@ -51,24 +51,24 @@ class GroupSearcher {
                 const Plan& plan,
                 const Statistics& statistics,
                 bool counted,
-                const ColumnImportance& importance,
-                const std::vector<ColumnMagnitudes>& magnitudes)
+                const ColumnImportance& importance)
       : context_(context),
         plan_(plan),
         statistics_(statistics),
         counted_(counted),
         importance_(importance),
-        magnitudes_(magnitudes),
+        meter_(context, checkpoint, plan),
         reader_(context, checkpoint, plan.architecture) {}
 
   // Fills `result`: kNumErrors errors, then s of every channel.
   void search(const GroupTask& task, std::span<double> result) {
     const FoldGroup& group = plan_.architecture.fold_groups[task.group];
+    measure(task);
     make_candidates(group);
     choose_units(group);
     errors_.assign(num_units_ * candidates_.size(), 0.0);
     for (std::size_t index = task.first; index < task.last; ++index) {
-      add_weight_errors(plan_.search_tasks[index]);
+      add_weight_errors(plan_.search_tasks[index], samples_[index - task.first]);
     }
     if (plan_.recipe.objective == Objective::kW4A4) {
       for (const std::size_t index : group.activations) {
@@ -79,6 +79,34 @@ class GroupSearcher {
   }
 
  private:
+  // Fills magnitudes_ and samples_.
+  void measure(const GroupTask& task) {
+    magnitudes_.clear();
+    samples_.clear();
+    for (std::size_t index = task.first; index < task.last; ++index) {
+      const SearchTask& search = plan_.search_tasks[index];
+      const Activation& activation = plan_.architecture.activations[search.activation];
+      ColumnMagnitudes& found = magnitudes_[search.activation];
+      found.squares.resize(activation.columns.num_columns());
+      found.shares.resize(activation.columns.num_columns());
+      samples_.push_back(sample_rows(meter_.add(plan_.architecture.tensors[search.tensor],
+                                                activation.columns,
+                                                column_importance(activation),
+                                                {found.squares, found.shares}),
+                                     kBlockGridRows));
+    }
+  }
+
+  // One weight for each column of an activation's readers.
+  std::span<const float> column_importance(const Activation& activation) {
+    const auto known = importance_.table().find(activation.name);
+    if (known != importance_.table().end()) {
+      return known->second;
+    }
+    alike_.assign(activation.columns.num_columns(), 1.0F);
+    return alike_;
+  }
+
   void make_candidates(const FoldGroup& group) {
     const std::vector<double> absmean =
         pooled_absmean(plan_.architecture, group, statistics_, plan_.recipe.min_tokens);
@@ -115,7 +143,7 @@ class GroupSearcher {
     return std::span(errors_).subspan(unit * candidates_.size(), candidates_.size());
   }
 
-  void add_weight_errors(const SearchTask& task) {
+  void add_weight_errors(const SearchTask& task, const RowSample& sample) {
     const MxSpec spec =
         mx_spec_of(searched_scheme(plan_.choices[task.tensor].scheme.value()), plan_.recipe);
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
@@ -123,28 +151,24 @@ class GroupSearcher {
     const ColumnMap& columns = activation.columns;
     const std::uint64_t cols = columns.num_columns();
     expand_candidates(columns);
-    const auto known = importance_.table().find(activation.name);
-    const bool is_known = known != importance_.table().end();
-    const std::vector<float> alike(is_known ? 0 : cols, 1.0F);
     block_sums_.assign(cols / kMxBlock * candidates_.size(), 0.0);
-    const std::uint64_t held =
-        std::max<std::uint64_t>(1, kWorkElements / cols / kMxCurveRows) * kMxCurveRows;
-    const std::uint64_t total = (task.end - task.begin + task.step - 1) / task.step;
-    for (std::uint64_t done = 0; done < total; done += held) {
-      const std::uint64_t rows = std::min(held, total - done);
-      const std::uint64_t first = task.begin + done * task.step;
-      read_finite_rows(reader_, tensor, first, rows, task.step, columns, values_);
+    const std::uint64_t most = rows_at_a_time(tensor.in_features(), kMxCurveRows);
+    for (std::uint64_t first = 0; first < sample.rows.size(); first += most) {
+      const std::uint64_t count = std::min(most, sample.rows.size() - first);
+      read_finite_rows(
+          reader_, tensor, std::span(sample.rows).subspan(first, count), columns, values_);
       mx_error_curve(context_,
                      spec,
-                     {values_.data(), rows, cols},
-                     is_known ? known->second : alike,
+                     {values_.data(), count, cols},
+                     column_importance(activation),
                      {expanded_candidates_.data(), candidates_.size(), cols},
-                     block_sums_);
+                     block_sums_,
+                     std::span(sample.weights).subspan(first, count));
     }
     for (std::size_t block = 0; block < cols / kMxBlock; ++block) {
       const std::span<double> errors = errors_of_block(columns, block);
       for (std::size_t i = 0; i < errors.size(); ++i) {
-        errors[i] += static_cast<double>(task.step) * block_sums_[block * errors.size() + i];
+        errors[i] += block_sums_[block * errors.size() + i];
       }
     }
   }
@@ -159,8 +183,13 @@ class GroupSearcher {
   }
 
   void add_activation_errors(std::size_t index) {
-    const ActivationErrors found = activation_errors(
-        context_, plan_, statistics_, counted_, index, magnitudes_[index].squares, candidates_);
+    const ActivationErrors found = activation_errors(context_,
+                                                     plan_,
+                                                     statistics_,
+                                                     counted_,
+                                                     index,
+                                                     magnitudes_of(magnitudes_, index).squares,
+                                                     candidates_);
     const ColumnMap& columns = plan_.architecture.activations[index].columns;
     for (std::size_t i = 0; i < found.by_candidate.size(); ++i) {
       for (std::size_t block = 0; block < found.by_candidate[i].size(); ++block) {
@@ -195,8 +224,11 @@ class GroupSearcher {
   const Statistics& statistics_;
   bool counted_;  // counts_tokens
   const ColumnImportance& importance_;
-  const std::vector<ColumnMagnitudes>& magnitudes_;
+  MagnitudeMeter meter_;
   WeightReader reader_;
+  MagnitudeTable magnitudes_;       // of the group's activations
+  std::vector<RowSample> samples_;  // of each of its tasks
+  std::vector<float> alike_;
   std::vector<std::vector<float>> candidates_;  // s by channel
   std::vector<float> expanded_candidates_;      // of the reader that is worked on
   bool by_blocks_ = true;
@@ -229,8 +261,6 @@ ScaleTable search_blocks(const Team& team,
                          const Statistics& statistics,
                          const ColumnImportance& importance,
                          JobJournal& journal) {
-  const std::vector<ColumnMagnitudes> magnitudes =
-      measure_column_magnitudes(team, context, checkpoint, plan);
   const std::vector<GroupTask> tasks = group_tasks(plan);
   std::vector<std::size_t> offsets{0};
   for (const GroupTask& task : tasks) {
@@ -250,7 +280,7 @@ ScaleTable search_blocks(const Team& team,
   const bool counted = counts_tokens(statistics);
   std::vector<GroupSearcher> workers;
   for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan, statistics, counted, importance, magnitudes);
+    workers.emplace_back(context, checkpoint, plan, statistics, counted, importance);
   }
   run_tasks(
       team,

@@ -16,12 +16,12 @@ namespace quantmill {
 
 // As search_scales. Each block of 32 channels of a group takes the s of one of tried_exponents,
 // times 1 or the root of 2 (which moves its values in the binade; not with FoldScales::kPow2), by
-// the least error over the columns that read it: of rounding weights (mx_error_curve, over the rows
-// of the plan's tasks), and with Objective::kW4A4 of activations. A group whose blocks share
-// channels otherwise (ColumnMap::size is no multiple of 32) is chosen as a whole. `alphas` of the
-// result are 0 and NaN, and so are `betas`: its errors are without scaling and as chosen. A group
-// is worked on by one rank, whose choice all take. Collective over team.world. Errors as
-// search_scales.
+// the least error over the columns that read it: of rounding weights (mx_error_curve, over
+// kBlockGridRows rows of each reader, sample_rows by what they add to the outputs), and with
+// Objective::kW4A4 of activations. A group whose blocks share channels otherwise (ColumnMap::size
+// is no multiple of 32) is chosen as a whole. `alphas` of the result are 0 and NaN, and so are
+// `betas`: its errors are without scaling and as chosen. A group is worked on by one rank, whose
+// choice all take. Collective over team.world. Errors as search_scales.
 ScaleTable search_blocks(const Team& team,
                          const Context& context,
                          const Checkpoint& checkpoint,

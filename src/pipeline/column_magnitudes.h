@@ -2,12 +2,15 @@
 
 // How large the weights are in each column, before anything is scaled.
 
+#include <map>
 #include <span>
 #include <vector>
 
 #include "checkpoint/reader.h"
 #include "device/context.h"
+#include "kernels/magnitudes.h"
 #include "pipeline/team.h"
+#include "pipeline/weight_reader.h"
 #include "plan/plan.h"
 
 namespace quantmill {
@@ -15,18 +18,40 @@ namespace quantmill {
 // Over the rows of the quantized readers of an activation, one value per column of its ColumnMap.
 struct ColumnMagnitudes {
   std::vector<double> squares;  // sum of w^2
-  // Sum of |w| / max |w| of its block of 32 columns in the same row (a block of zeros: 0): what a
-  // column takes of the range of the scale that it shares. The last block may be cut.
-  std::vector<double> shares;
+  std::vector<double> shares;   // ColumnSums::shares (kernels/magnitudes.h)
 };
 
-// For each activation of the architecture whose scales the plan searches; empty for the others.
-// Of a reader with more than 2048 rows every n-th is read, and stands for n. Collective over
-// team.world; every rank gets the same values, whatever their number.
-std::vector<ColumnMagnitudes> measure_column_magnitudes(const Team& team,
-                                                        const Context& context,
-                                                        const Checkpoint& checkpoint,
-                                                        const Plan& plan);
+// By activation.
+using MagnitudeTable = std::map<std::size_t, ColumnMagnitudes>;
+
+// Without values for an activation that was not measured.
+const ColumnMagnitudes& magnitudes_of(const MagnitudeTable& table, std::size_t activation);
+
+// Reads weights to measure them. Not thread-safe.
+class MagnitudeMeter {
+ public:
+  // The arguments must outlive it.
+  MagnitudeMeter(const Context& context, const Checkpoint& checkpoint, const Plan& plan);
+
+  // Adds all rows of a reader of an activation to `sums` (of its columns). Returns the sum of (w *
+  // weight)^2 of each row, with one weight for each column. Errors as read_finite_rows.
+  std::vector<double> add(const ModelTensor& tensor,
+                          const ColumnMap& columns,
+                          std::span<const float> weights,
+                          const ColumnSums& sums);
+
+ private:
+  const Context& context_;
+  WeightReader reader_;
+  std::vector<float> values_;
+};
+
+// Of each activation whose scales the plan searches. Collective over team.world; every rank gets
+// the same values, whatever their number. Errors as read_finite_rows.
+MagnitudeTable measure_column_magnitudes(const Team& team,
+                                         const Context& context,
+                                         const Checkpoint& checkpoint,
+                                         const Plan& plan);
 
 // One value per column of an activation from one per channel.
 std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels);
@@ -35,11 +60,11 @@ std::vector<float> spread_channels(const ColumnMap& columns, std::span<const flo
 // factor that all channels share.
 std::vector<double> pooled_weight_rms(const ResolvedArchitecture& architecture,
                                       const FoldGroup& group,
-                                      const std::vector<ColumnMagnitudes>& magnitudes);
+                                      const MagnitudeTable& magnitudes);
 
 // The mean share of each channel's columns, but for a factor that all channels share.
 std::vector<double> pooled_weight_shares(const ResolvedArchitecture& architecture,
                                          const FoldGroup& group,
-                                         const std::vector<ColumnMagnitudes>& magnitudes);
+                                         const MagnitudeTable& magnitudes);
 
 }  // namespace quantmill

@@ -3,20 +3,23 @@
 // Rows of a weight as floats, for a search.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "pipeline/weight_reader.h"
 
 namespace quantmill {
 
-// Rows first, first + step, … of a linear, `rows` of them, in the columns that an activation has,
-// into `values` ([rows, columns.num_columns()] at its beginning). Errors, kInput: NaN or infinity
-// (tensor, row, column); what WeightReader refuses. kIo.
+// How many rows of so many columns are read and worked on at a time: what stays in the second-level
+// cache, a multiple of `together`.
+std::uint64_t rows_at_a_time(std::uint64_t cols, std::uint64_t together);
+
+// These rows of a linear (ascending), in the columns that an activation has, into `values` ([rows,
+// columns.num_columns()] at its beginning). Errors, kInput: NaN or infinity (tensor, row, column);
+// what WeightReader refuses. kIo.
 void read_finite_rows(WeightReader& reader,
                       const ModelTensor& tensor,
-                      std::uint64_t first,
-                      std::uint64_t rows,
-                      std::uint64_t step,
+                      std::span<const std::uint64_t> rows,
                       const ColumnMap& columns,
                       std::vector<float>& values);
 

@@ -39,7 +39,7 @@ struct TensorError {
   std::string name;
   std::string stored_as;      // scheme
   double relative_error = 0;  // ||quantized - folded|| / ||folded||
-  // The same with columns weighted by what they are multiplied by (add_weighted_errors); nothing
+  // The same with columns weighted by what they are multiplied by (add_errors); nothing
   // without statistics of it.
   std::optional<double> activation_weighted_error;
 };

@@ -10,7 +10,6 @@
 
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
-#include "pipeline/weighted_errors.h"
 
 namespace quantmill {
 namespace {
@@ -332,7 +331,7 @@ void RowProducer::quantize(const TensorWork& work,
   codec.decode(parts, restored);
   add_errors(context_, restored, values, errors.plain);
   if (!folded_importance_.empty()) {
-    add_weighted_errors(restored, values, folded_importance_, errors.weighted);
+    add_errors(context_, restored, values, errors.weighted, folded_importance_);
   }
 }
 

@@ -23,8 +23,7 @@
 namespace quantmill {
 namespace {
 
-constexpr float kSmallestMean = 1e-8F;                           // as channel_scales
-constexpr std::uint64_t kWorkElements = std::uint64_t{1} << 16;  // read and evaluated at a time
+constexpr float kSmallestMean = 1e-8F;  // as channel_scales
 
 // What the search knows before it begins.
 struct SearchInputs {
@@ -32,9 +31,8 @@ struct SearchInputs {
   const Statistics& statistics;
   const ColumnImportance& importance;
   std::vector<ScaleExponents> exponents;
-  bool counted = false;                      // counts_tokens
-  std::vector<ColumnMagnitudes> magnitudes;  // empty where neither a candidate nor the
-                                             // objective needs it
+  bool counted = false;       // counts_tokens
+  MagnitudeTable magnitudes;  // empty where neither a candidate nor the objective needs it
 };
 
 // The candidates of each group, made when a task first needs them.
@@ -88,14 +86,15 @@ class TaskEvaluator {
     expand(activation, cache_.of(task.group));
     const Scheme scheme = searched_scheme(plan_.choices[task.tensor].scheme.value());
     const std::uint64_t together = is_mx(scheme) ? kMxCurveRows : rows_together(scheme);
-    const std::uint64_t rows_read = std::max(together, kWorkElements / cols / together * together);
-    std::uint64_t row = task.begin;
-    while (row < task.end) {
-      const std::uint64_t left = (task.end - row + task.step - 1) / task.step;
-      const std::uint64_t rows = std::min(rows_read, left);
-      read_finite_rows(reader_, tensor, row, rows, task.step, activation.columns, values_);
-      add_error_curve(scheme, ConstFloatMatrix(values_.data(), rows, cols), sums);
-      row += rows * task.step;
+    const std::uint64_t most = rows_at_a_time(tensor.in_features(), together);
+    std::vector<std::uint64_t> rows;
+    for (std::uint64_t row = task.begin; row < task.end; row += task.step) {
+      rows.push_back(row);
+      if (rows.size() == most || row + task.step >= task.end) {
+        read_finite_rows(reader_, tensor, rows, activation.columns, values_);
+        add_error_curve(scheme, ConstFloatMatrix(values_.data(), rows.size(), cols), sums);
+        rows.clear();
+      }
     }
   }
 
@@ -176,13 +175,14 @@ void add_activation_errors(const Context& context,
                            const std::vector<std::vector<float>>& candidates,
                            std::span<double> errors) {
   for (const std::size_t index : group.activations) {
-    const ActivationErrors found = activation_errors(context,
-                                                     inputs.plan,
-                                                     inputs.statistics,
-                                                     inputs.counted,
-                                                     index,
-                                                     inputs.magnitudes[index].squares,
-                                                     candidates);
+    const ActivationErrors found =
+        activation_errors(context,
+                          inputs.plan,
+                          inputs.statistics,
+                          inputs.counted,
+                          index,
+                          magnitudes_of(inputs.magnitudes, index).squares,
+                          candidates);
     for (std::size_t i = 0; i < found.by_candidate.size(); ++i) {
       const std::vector<double>& blocks = found.by_candidate[i];
       errors[i] += found.tokens * std::accumulate(blocks.begin(), blocks.end(), 0.0);

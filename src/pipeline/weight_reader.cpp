@@ -56,7 +56,7 @@ void read_runs(const Checkpoint& checkpoint,
                const SourceTensor& source,
                std::uint64_t base,
                std::uint64_t row_bytes,
-               const std::vector<std::uint64_t>& rows,
+               std::span<const std::uint64_t> rows,
                std::vector<std::byte>& bytes) {
   bytes.resize(rows.size() * row_bytes);
   for (std::size_t i = 0; i < rows.size();) {
@@ -126,28 +126,31 @@ void WeightReader::choose(const ModelTensor& tensor) {
 void WeightReader::load(const ModelTensor& tensor,
                         const RowRange& rows,
                         std::uint64_t begin,
-                        std::uint64_t count,
-                        std::uint64_t step) {
-  choose(tensor);
+                        std::uint64_t count) {
   std::vector<std::uint64_t> wanted;
   for (std::uint64_t i = 0; i < count; ++i) {
-    wanted.push_back(rows.row(begin + i * step));
+    wanted.push_back(rows.row(begin + i));
   }
+  load(tensor, wanted);
+}
+
+void WeightReader::load(const ModelTensor& tensor, std::span<const std::uint64_t> rows) {
+  choose(tensor);
   if (tensor.transposed && weight_->is_plain()) {
-    load_columns(wanted);
+    load_columns(rows);
     return;
   }
   check_invariant(tensor.transposed == weight_->is_transposed_linear(),
                   "rows of codes are rows of a linear");
   if (weight_->turned && weight_->encoding == Encoding::kPackedInt) {
-    load_turned_integers(wanted);
+    load_turned_integers(rows);
     return;
   }
-  load_codes(wanted);
+  load_codes(rows);
   if (!weight_->is_plain()) {
-    load_scales(wanted);
+    load_scales(rows);
     if (is_integer(weight_->encoding)) {
-      unpack(wanted);
+      unpack(rows);
     }
   }
 }
@@ -170,7 +173,7 @@ void WeightReader::load_stored(const ModelTensor& tensor,
                  FloatMatrix{values_.data(), count, tensor.out_features()});
 }
 
-void WeightReader::load_codes(const std::vector<std::uint64_t>& rows) {
+void WeightReader::load_codes(std::span<const std::uint64_t> rows) {
   const std::uint64_t row_bytes = code_row_bytes(*weight_, tensor_->in_features());
   const std::uint64_t slice_bytes = tensor_->out_features() * row_bytes;
   read_runs(checkpoint_,
@@ -183,7 +186,7 @@ void WeightReader::load_codes(const std::vector<std::uint64_t>& rows) {
 
 // Rows of a matrix that is stored as [in, out] are its columns: the stretch from the first to the
 // last of them is read from every stored row.
-void WeightReader::load_columns(const std::vector<std::uint64_t>& rows) {
+void WeightReader::load_columns(std::span<const std::uint64_t> rows) {
   const std::uint64_t element = dtype_bits(weight_->entry.dtype) / 8;
   const std::uint64_t in = tensor_->in_features();
   codes_.resize(rows.size() * in * element);
@@ -205,7 +208,7 @@ void WeightReader::load_columns(const std::vector<std::uint64_t>& rows) {
   }
 }
 
-void WeightReader::load_scales(const std::vector<std::uint64_t>& rows) {
+void WeightReader::load_scales(std::span<const std::uint64_t> rows) {
   const SourceTensor& source = checkpoint_.tensors()[*weight_->scales];
   const std::uint64_t num_scales = num_scales_of_row(*weight_, tensor_->in_features());
   const std::uint64_t row_bytes = num_scales * dtype_bits(source.entry.dtype) / 8;
@@ -247,7 +250,7 @@ void WeightReader::load_zero_points() {
 }
 
 // Rows of the weight are columns of codes, scales and zero points.
-void WeightReader::load_turned_integers(const std::vector<std::uint64_t>& rows) {
+void WeightReader::load_turned_integers(std::span<const std::uint64_t> rows) {
   const std::vector<SourceTensor>& tensors = checkpoint_.tensors();
   read_integer_columns(context_,
                        checkpoint_,
@@ -280,7 +283,7 @@ void WeightReader::load_turned_integers(const std::vector<std::uint64_t>& rows) 
 }
 
 // The codes of loaded rows, one a byte, and their zero points.
-void WeightReader::unpack(const std::vector<std::uint64_t>& rows) {
+void WeightReader::unpack(std::span<const std::uint64_t> rows) {
   const std::uint64_t cols = tensor_->in_features();
   integers_.resize(rows.size() * cols);
   if (weight_->encoding == Encoding::kInt8) {

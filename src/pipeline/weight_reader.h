@@ -35,13 +35,15 @@ class WeightReader {
                const Checkpoint& checkpoint,
                const ResolvedArchitecture& architecture);
 
-  // Reads `count` rows of `tensor`: number begin, begin + step, … of `rows`. Rows of a linear that
-  // is stored transposed take one read per column. kIo; kInput for a scale that is no number.
+  // Reads these rows of `tensor`, which ascend. Rows of a linear that is stored transposed take one
+  // read per column. kIo; kInput for a scale that is no number.
+  void load(const ModelTensor& tensor, std::span<const std::uint64_t> rows);
+
+  // As above: number begin to begin + count - 1 of `rows`.
   void load(const ModelTensor& tensor,
             const RowRange& rows,
             std::uint64_t begin,
-            std::uint64_t count,
-            std::uint64_t step = 1);
+            std::uint64_t count);
 
   // Reads rows [begin, begin + count) of a weight that is not plain as it is stored: of one that is
   // stored as [in, out], the inputs. kIo; kInput as load().
@@ -70,12 +72,12 @@ class WeightReader {
 
  private:
   void choose(const ModelTensor& tensor);
-  void load_codes(const std::vector<std::uint64_t>& rows);
-  void load_columns(const std::vector<std::uint64_t>& rows);
-  void load_scales(const std::vector<std::uint64_t>& rows);
+  void load_codes(std::span<const std::uint64_t> rows);
+  void load_columns(std::span<const std::uint64_t> rows);
+  void load_scales(std::span<const std::uint64_t> rows);
   void load_zero_points();
-  void load_turned_integers(const std::vector<std::uint64_t>& rows);
-  void unpack(const std::vector<std::uint64_t>& rows);
+  void load_turned_integers(std::span<const std::uint64_t> rows);
+  void unpack(std::span<const std::uint64_t> rows);
   void load_global_scale();
   [[nodiscard]] std::vector<float> decode_scales(DType dtype,
                                                  std::span<const std::byte> bytes,

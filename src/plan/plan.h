@@ -97,6 +97,9 @@ struct WriteTask {
   std::uint64_t cost = 0;  // bytes read and written
 };
 
+// Scaling::kBlockGrid tries many candidates: of each reader it looks at so many rows.
+constexpr std::uint64_t kBlockGridRows = 512;
+
 // Rows begin, begin + step, … < end of one reader, whose error is added up for every candidate s of
 // a fold group.
 struct SearchTask {
@@ -106,7 +109,7 @@ struct SearchTask {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::uint64_t step = 1;
-  std::uint64_t cost = 0;  // elements
+  std::uint64_t cost = 0;  // elements that are read
 };
 
 // What is decided for a fold group before the search.

@@ -17,7 +17,6 @@ constexpr std::uint64_t kTaskElements = std::uint64_t{1} << 20;
 // Beyond this share of recorded inputs that match nothing, the rest matched by accident.
 constexpr double kLargestUnusedShare = 0.5;
 constexpr std::size_t kNamesInNotice = 8;
-constexpr std::uint64_t kBlockGridRows = 2048;  // of each reader: many candidates are tried
 constexpr std::uint64_t kSeedRows =
     2048;  // the script that compat seed reproduces searches on so many rows
 
@@ -238,9 +237,8 @@ void cut_group_tasks(std::size_t group, const Statistics& statistics, Plan& plan
       const std::uint64_t cols = tensor.in_features();
       if (plan.recipe.scaling == Scaling::kBlockGrid) {
         if (is_mx(searched_scheme(*scheme))) {
-          const std::uint64_t apart = std::max<std::uint64_t>(1, rows / kBlockGridRows);
-          plan.search_tasks.push_back(
-              {group, index, reader, 0, rows, apart, (rows + apart - 1) / apart * cols});
+          const std::uint64_t read = rows + std::min(rows, kBlockGridRows);
+          plan.search_tasks.push_back({group, index, reader, 0, rows, 1, read * cols});
         }
         continue;
       }

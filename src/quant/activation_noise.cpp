@@ -71,8 +71,10 @@ std::vector<double> ActivationNoise::block_errors(std::span<const float> s,
   check_invariant(tokens_.size() == kTokens * channels && weight_squares.size() == channels,
                   "scales, weights and statistics of different channels");
   scaled_.resize(tokens_.size());
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    scaled_[i] = tokens_[i] / s[i % channels];
+  for (std::size_t token = 0; token < kTokens; ++token) {
+    for (std::size_t channel = 0; channel < channels; ++channel) {
+      scaled_[token * channels + channel] = tokens_[token * channels + channel] / s[channel];
+    }
   }
   rounded_.resize(tokens_.size());
   std::vector<std::uint8_t> codes(tokens_.size() / 2);
@@ -81,9 +83,12 @@ std::vector<double> ActivationNoise::block_errors(std::span<const float> s,
   mx_dequantize(
       context_, ElementFormat::kE2m1, codes, exponents, {rounded_.data(), kTokens, channels});
   std::vector<double> squares(channels, 0.0);
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    const double error = double{rounded_[i]} - double{scaled_[i]};
-    squares[i % channels] += error * error;
+  for (std::size_t token = 0; token < kTokens; ++token) {
+    for (std::size_t channel = 0; channel < channels; ++channel) {
+      const std::size_t at = token * channels + channel;
+      const double error = double{rounded_[at]} - double{scaled_[at]};
+      squares[channel] += error * error;
+    }
   }
   std::vector<double> errors(channels / kMxBlock, 0.0);
   for (std::size_t channel = 0; channel < channels; ++channel) {

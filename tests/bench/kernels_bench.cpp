@@ -14,6 +14,7 @@
 #include "kernels/fp8.h"
 #include "kernels/int4.h"
 #include "kernels/int4_pack.h"
+#include "kernels/magnitudes.h"
 #include "kernels/mx.h"
 #include "kernels/nvfp4.h"
 #include "kernels/scale.h"
@@ -145,6 +146,14 @@ void compare(const Context& context, Data& data) {
   benchmark::DoNotOptimize(sums);
 }
 
+void measure(const Context& context, Data& data) {
+  std::vector<double> squares(kCols);
+  std::vector<double> shares(kCols);
+  std::vector<double> rows(kRows);
+  add_magnitudes(context, data.matrix(), data.first_candidate(), {squares, shares}, rows);
+  benchmark::DoNotOptimize(squares.data());
+}
+
 void largest_magnitudes(const Context& context, Data& data) {
   std::vector<float> amax(data.block_scales.size());
   block_amax(context, data.matrix(), kTiles, {amax.data(), kRows / 128, kCols / 128});
@@ -256,6 +265,7 @@ constexpr Kernel kKernels[] = {
     {"transpose_codes", transpose_integers, 1},
     {"scale_matrix", scale, 1},
     {"add_errors", compare, 1},
+    {"add_magnitudes", measure, 1},
     {"mx_error_curve", error_curve<ElementFormat::kE2m1, TieRule::kEven>, kCandidates},
     {"mx_error_curve/seed", error_curve<ElementFormat::kE2m1, TieRule::kSeed>, kCandidates},
     {"mx_error_curve/mse",

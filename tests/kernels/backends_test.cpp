@@ -14,6 +14,7 @@
 #include "kernels/codec.h"
 #include "kernels/compare.h"
 #include "kernels/convert.h"
+#include "kernels/magnitudes.h"
 #include "kernels/mx.h"
 #include "kernels/scale.h"
 #include "tests/kernels/random_matrix.h"
@@ -354,6 +355,76 @@ TEST_P(Backends, ScaleMatrixGivesTheSameBits) {
   });
 }
 
+TEST_P(Backends, MxErrorCurveWithRowWeightsGivesTheSameBits) {
+  std::mt19937 random(kSeed);
+  Matrix matrix(37, 96);
+  fill(matrix, Content::kOrdinary, random);
+  Search search = random_search(3, 96, random);
+  std::vector<double> weights;
+  for (std::size_t row = 0; row < 37; ++row) {
+    weights.push_back(0.1 + static_cast<double>(row * row % 11));
+  }
+  std::vector<double> got(9);
+  std::vector<double> want(9);
+  const ConstFloatMatrix candidates = search.candidates.view();
+  mx_error_curve(cpu_, {}, matrix.view(), search.importance, candidates, got, weights);
+  mx_error_curve(kReference, {}, matrix.view(), search.importance, candidates, want, weights);
+  EXPECT_EQ(bits_of(got), bits_of(want));
+}
+
+struct Magnitudes {
+  std::vector<double> squares;
+  std::vector<double> shares;
+  std::vector<double> rows;
+};
+
+Magnitudes magnitudes_of(const Context& context,
+                         ConstFloatMatrix values,
+                         const std::vector<float>& weights) {
+  Magnitudes found{std::vector<double>(values.cols, 0.5),
+                   std::vector<double>(values.cols, 0.25),
+                   std::vector<double>(values.rows)};
+  add_magnitudes(context, values, weights, {found.squares, found.shares}, found.rows);
+  return found;
+}
+
+TEST_P(Backends, AddMagnitudesGivesTheSameBits) {
+  std::mt19937 random(kSeed);
+  for (const std::size_t rows : kRows) {
+    for (const std::size_t cols : {1UL, 31UL, 32UL, 50UL, 96UL, 2090UL}) {
+      for (const Content content : {Content::kOrdinary, Content::kSparse, Content::kAnyFinite}) {
+        Matrix matrix(rows, cols);
+        fill(matrix, content, random);
+        const std::vector<float> weights = random_search(1, cols, random).importance;
+        const Magnitudes got = magnitudes_of(cpu_, matrix.view(), weights);
+        const Magnitudes want = magnitudes_of(kReference, matrix.view(), weights);
+        EXPECT_EQ(bits_of(got.squares), bits_of(want.squares));
+        EXPECT_EQ(bits_of(got.shares), bits_of(want.shares));
+        EXPECT_EQ(bits_of(got.rows), bits_of(want.rows));
+      }
+    }
+  }
+}
+
+TEST(Magnitudes, AreLiteralSums) {
+  std::vector<float> values(2 * 34, 0);  // a block of 32 columns and one of 2
+  values[0] = 2;
+  values[1] = -1;
+  values[32] = 0.5F;
+  values[34 + 1] = 3;
+  values[34 + 33] = -4;
+  std::vector<float> weights(34, 1);
+  weights[1] = 2;
+  const Magnitudes found = magnitudes_of(kReference, {values.data(), 2, 34}, weights);
+  EXPECT_EQ(found.squares[0], 0.5 + 4);
+  EXPECT_EQ(found.squares[1], 0.5 + 1 + 9);
+  EXPECT_EQ(found.squares[32], 0.5 + 0.25);
+  EXPECT_EQ(found.shares[1], 0.25 + 0.5 + 1);
+  EXPECT_EQ(found.shares[2], 0.25);
+  EXPECT_EQ(found.shares[33], 0.25 + 1);
+  EXPECT_EQ(found.rows, (std::vector<double>{4 + 4 + 0.25, 36 + 16}));
+}
+
 TEST_P(Backends, AddErrorsGivesTheSameBits) {
   std::mt19937 random(kSeed);
   for (const std::size_t rows : kRows) {
@@ -362,12 +433,15 @@ TEST_P(Backends, AddErrorsGivesTheSameBits) {
       Matrix want(rows, cols);
       fill(got, Content::kOrdinary, random);
       fill(want, Content::kOrdinary, random);
-      ErrorSums cpu_sums{1, 2};
-      ErrorSums reference_sums{1, 2};
-      add_errors(cpu_, got.view(), want.view(), cpu_sums);
-      add_errors(kReference, got.view(), want.view(), reference_sums);
-      EXPECT_EQ(bits_of({cpu_sums.squared_error, cpu_sums.squared_norm}),
-                bits_of({reference_sums.squared_error, reference_sums.squared_norm}));
+      const std::vector<float> weights = random_search(1, cols, random).importance;
+      for (const std::span<const float> used : {std::span<const float>(), std::span(weights)}) {
+        ErrorSums cpu_sums{1, 2};
+        ErrorSums reference_sums{1, 2};
+        add_errors(cpu_, got.view(), want.view(), cpu_sums, used);
+        add_errors(kReference, got.view(), want.view(), reference_sums, used);
+        EXPECT_EQ(bits_of({cpu_sums.squared_error, cpu_sums.squared_norm}),
+                  bits_of({reference_sums.squared_error, reference_sums.squared_norm}));
+      }
     }
   }
 }

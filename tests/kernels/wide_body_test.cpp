@@ -94,6 +94,10 @@ void expect_same_curve(const MxSpec& spec) {
           std::abs(from[row * kMxBlock + c]);
     }
   }
+  std::vector<double> row_weights(kGroups * kMxCurveRows);
+  for (std::size_t row = 0; row < kBlocks; ++row) {
+    row_weights[row] = 1 + 0.3 * static_cast<double>(row % 7);
+  }
   double got = 0.25;
   kWide.add_curve({magnitudes.data(),
                    kGroups,
@@ -103,10 +107,15 @@ void expect_same_curve(const MxSpec& spec) {
                    spec.ties == TieRule::kSeed,
                    spec.element,
                    spec.scale_rule == ScaleRule::kMse,
+                   row_weights.data(),
                    &got});
   std::vector<double> want{0.25};
-  reference::mx_error_curve(
-      spec, {from.data(), kBlocks, kMxBlock}, importance, {s.data(), 1, kMxBlock}, want);
+  reference::mx_error_curve(spec,
+                            {from.data(), kBlocks, kMxBlock},
+                            importance,
+                            {s.data(), 1, kMxBlock},
+                            want,
+                            std::span(row_weights).first(kBlocks));
   EXPECT_EQ(std::bit_cast<std::uint64_t>(got), std::bit_cast<std::uint64_t>(want[0]));
 }
 
@@ -265,6 +274,23 @@ TEST(WideBody, Nvfp4AsTheReference) {
   EXPECT_EQ(scales, want_scales);
 }
 
+TEST(WideBody, AddsMagnitudesAsTheReference) {
+  const std::vector<float> from = values();
+  const std::vector<float> columns = weights();
+  std::vector<double> squares(kValues, 1);
+  std::vector<double> shares(kValues, 2);
+  SumLanes lanes{};
+  kWide.add_magnitudes(
+      {from.data(), columns.data(), kValues, squares.data(), shares.data(), lanes.data()});
+  std::vector<double> want_squares(kValues, 1);
+  std::vector<double> want_shares(kValues, 2);
+  std::vector<double> want(1);
+  reference::add_magnitudes({from.data(), 1, kValues}, columns, {want_squares, want_shares}, want);
+  EXPECT_TRUE(same_bytes(squares, want_squares));
+  EXPECT_TRUE(same_bytes(shares, want_shares));
+  EXPECT_EQ(add_lanes(lanes), want[0]);
+}
+
 TEST(WideBody, AddsErrorsAsTheReference) {
   const std::vector<float> want = values();
   std::vector<float> got(want);
@@ -272,13 +298,20 @@ TEST(WideBody, AddsErrorsAsTheReference) {
     value *= 1.25F;
   }
   const std::size_t cols = kValues - 5;
-  SumLanes errors{};
-  SumLanes norms{};
-  kWide.add_errors({got.data(), want.data(), cols, &errors, &norms});
-  ErrorSums sums;
-  reference::add_errors({got.data(), 1, cols}, {want.data(), 1, cols}, sums);
-  EXPECT_EQ(add_lanes(errors), sums.squared_error);
-  EXPECT_EQ(add_lanes(norms), sums.squared_norm);
+  const std::vector<float> weights(cols, 0.7F);
+  for (const bool is_weighted : {false, true}) {
+    SumLanes errors{};
+    SumLanes norms{};
+    kWide.add_errors(
+        {got.data(), want.data(), is_weighted ? weights.data() : nullptr, cols, &errors, &norms});
+    ErrorSums sums;
+    reference::add_errors({got.data(), 1, cols},
+                          {want.data(), 1, cols},
+                          sums,
+                          is_weighted ? std::span(weights) : std::span<const float>());
+    EXPECT_EQ(add_lanes(errors), sums.squared_error);
+    EXPECT_EQ(add_lanes(norms), sums.squared_norm);
+  }
 }
 
 }  // namespace

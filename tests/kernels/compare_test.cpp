@@ -1,4 +1,4 @@
-#include "pipeline/weighted_errors.h"
+#include "kernels/compare.h"
 
 #include <array>
 #include <vector>
@@ -8,12 +8,14 @@
 namespace quantmill {
 namespace {
 
+const Context kReference{Backend::kReference, Isa::kPlain};
+
 TEST(WeightedErrors, CountAColumnByItsWeight) {
   const std::array<float, 4> want = {1, 2, 3, 4};
   const std::array<float, 4> got = {1.5F, 2, 3, 3};
   const std::array<float, 2> weights = {2, 0.5F};
   ErrorSums sums;
-  add_weighted_errors({got.data(), 2, 2}, {want.data(), 2, 2}, weights, sums);
+  add_errors(kReference, {got.data(), 2, 2}, {want.data(), 2, 2}, sums, weights);
   // Errors 0.5 and 1 in columns of weight 2 and 0.5.
   EXPECT_EQ(sums.squared_error, 1.0 + 0.25);
   EXPECT_EQ(sums.squared_norm, 4.0 + 1.0 + 36.0 + 4.0);
@@ -21,7 +23,7 @@ TEST(WeightedErrors, CountAColumnByItsWeight) {
 
 TEST(WeightedErrors, DoNotDependOnWhereRowsAreCut) {
   constexpr std::size_t kRows = 5;
-  constexpr std::size_t kCols = 19;  // no multiple of the lanes
+  constexpr std::size_t kCols = 37;  // no multiple of the lanes
   std::vector<float> want;
   std::vector<float> got;
   std::vector<float> weights;
@@ -32,11 +34,11 @@ TEST(WeightedErrors, DoNotDependOnWhereRowsAreCut) {
   }
   weights.resize(kCols);
   ErrorSums whole;
-  add_weighted_errors({got.data(), kRows, kCols}, {want.data(), kRows, kCols}, weights, whole);
+  add_errors(kReference, {got.data(), kRows, kCols}, {want.data(), kRows, kCols}, whole, weights);
   ErrorSums cut;
   for (std::size_t row = 0; row < kRows; ++row) {
-    add_weighted_errors(
-        {&got[row * kCols], 1, kCols}, {&want[row * kCols], 1, kCols}, weights, cut);
+    add_errors(
+        kReference, {&got[row * kCols], 1, kCols}, {&want[row * kCols], 1, kCols}, cut, weights);
   }
   EXPECT_EQ(whole.squared_error, cut.squared_error);
   EXPECT_EQ(whole.squared_norm, cut.squared_norm);
