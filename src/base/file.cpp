@@ -226,6 +226,17 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+void File::expect_read(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
+  // Linux takes no more of one advice than what the device is read ahead by.
+  constexpr std::uint64_t kPiece = std::uint64_t{128} << 10;
+  for (std::uint64_t done = 0; done < size_bytes; done += kPiece) {
+    (void)::posix_fadvise(descriptor_.get(),
+                          static_cast<::off_t>(offset + done),
+                          static_cast<::off_t>(std::min(kPiece, size_bytes - done)),
+                          POSIX_FADV_WILLNEED);
+  }
+}
+
 void File::write_at(std::uint64_t offset, std::span<const std::byte> data) const {
   const WorkTimer timer(Work::kWrite, data.size());
   std::size_t done = 0;
@@ -270,6 +281,13 @@ void File::reserve(std::uint64_t size_bytes) const {
                             path_.string(),
                             write_error_text(error_number, descriptor_.get())));
   }
+}
+
+void File::begin_sync(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
+  (void)::sync_file_range(descriptor_.get(),
+                          static_cast<::off_t>(offset),
+                          static_cast<::off_t>(size_bytes),
+                          SYNC_FILE_RANGE_WRITE);
 }
 
 void File::sync() const {

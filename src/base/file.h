@@ -43,11 +43,17 @@ class File {
 
   // Fills `out` from `offset`; kIo naming the path and offset if the file ends before.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
+  // Asks the system to bring these bytes into memory while the caller does something else. Advice:
+  // nothing fails.
+  void expect_read(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
   // Writes all of `data` at `offset`; the error says how much was to be written and where,
   // and on a full disk how much is free.
   void write_at(std::uint64_t offset, std::span<const std::byte> data) const;
   // Sets the size and reserves the blocks where the file system can (falls back to a sparse file).
   void reserve(std::uint64_t size_bytes) const;
+  // Asks the system to begin writing these bytes to the disk, so that sync() has less to wait for.
+  // Advice: nothing fails.
+  void begin_sync(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
   void sync() const;
 
  private:

@@ -327,6 +327,13 @@ void Checkpoint::read(const SourceTensor& tensor,
                [&] { files_[tensor.shard].read_at(begin, out); });
 }
 
+void Checkpoint::expect_read(const SourceTensor& tensor,
+                             std::uint64_t offset,
+                             std::uint64_t size_bytes) const {
+  const std::uint64_t begin = shards_[tensor.shard].header.data_begin + tensor.entry.begin + offset;
+  files_[tensor.shard].expect_read(begin, size_bytes);
+}
+
 std::string Checkpoint::stored_header(std::size_t shard) const {
   std::string header(shards_.at(shard).header.data_begin, '\0');
   files_[shard].read_at(0, std::as_writable_bytes(std::span(header)));

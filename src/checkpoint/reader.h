@@ -62,6 +62,12 @@ class Checkpoint {
   // now.
   void read(const SourceTensor& tensor, std::uint64_t offset, std::span<std::byte> out) const;
 
+  // Asks the system to bring a part of the tensor into memory while the caller does something else
+  // (File::expect_read). Thread-safe.
+  void expect_read(const SourceTensor& tensor,
+                   std::uint64_t offset,
+                   std::uint64_t size_bytes) const;
+
   // The shard's first data_begin bytes as they are stored. kIo.
   [[nodiscard]] std::string stored_header(std::size_t shard) const;
 

@@ -10,6 +10,9 @@
 namespace quantmill {
 namespace {
 
+// Rows are asked for so many rounds of reading before they are read: some MB.
+constexpr std::uint64_t kRoundsAhead = 32;
+
 // An activation and its quantized readers.
 struct MeasureTask {
   std::size_t activation = 0;
@@ -71,6 +74,10 @@ std::vector<double> MagnitudeMeter::add(const ModelTensor& tensor,
   std::vector<double> row_squares(total);
   std::vector<std::uint64_t> rows;
   for (std::uint64_t first = 0; first < total; first += most) {
+    const std::uint64_t ahead = first + kRoundsAhead * most;
+    if (first % (kRoundsAhead * most) == 0 && ahead < total) {
+      reader_.expect(tensor, all_rows(tensor), ahead, std::min(kRoundsAhead * most, total - ahead));
+    }
     rows.resize(std::min(most, total - first));
     std::iota(rows.begin(), rows.end(), first);
     read_finite_rows(reader_, tensor, rows, columns, values_);

@@ -101,7 +101,11 @@ std::vector<float> measure_weights(const Team& team,
       team,
       {"measure",
        own_measured(team, plan, measured, journal),
-       [&](std::size_t task) { return plan.write_tasks[task].cost; }},
+       [&](std::size_t task) { return plan.write_tasks[task].cost; },
+       Work::kSearch,
+       [&](std::size_t task, int worker) {
+         workers[static_cast<std::size_t>(worker)].expect(plan.write_tasks[task]);
+       }},
       [&](std::size_t task, int worker) {
         maxima[task] = workers[static_cast<std::size_t>(worker)].measure(plan.write_tasks[task]);
         journal.add(JournalPhase::kMeasure, task, std::span(maxima).subspan(task, 1));

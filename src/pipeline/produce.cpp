@@ -200,6 +200,16 @@ void RowProducer::fold_rows(const WriteTask& task, const Emit& emit, WorkErrors&
   }
 }
 
+void RowProducer::expect(const WriteTask& task) const {
+  const TensorWork& work = plan_.tensors[task.tensor];
+  if (work.is_quantized()) {
+    reader_.expect(plan_.architecture.tensors[work.tensor],
+                   work.source_rows,
+                   task.begin,
+                   task.end - task.begin);
+  }
+}
+
 float RowProducer::measure(const WriteTask& task) {
   const TensorWork& work = plan_.tensors[task.tensor];
   choose_factors(work);

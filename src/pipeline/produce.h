@@ -60,6 +60,10 @@ class RowProducer {
   // type. kIo.
   void produce(const WriteTask& task, const Emit& emit, WorkErrors& errors);
 
+  // Tells the system which bytes produce() or measure() of a task will read (File::expect_read):
+  // those of linears' rows. Thread-safe.
+  void expect(const WriteTask& task) const;
+
   // The largest magnitude among the folded values of a kQuantize task. Errors as produce.
   float measure(const WriteTask& task);
 

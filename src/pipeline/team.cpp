@@ -115,12 +115,16 @@ void run_tasks(const Team& team,
     }
     return !counter.stopped();
   };
+  const auto round = static_cast<std::uint64_t>(team.node.size() * team.num_threads);
   const auto work = [&](int worker) {
     try {
       for (std::uint64_t next = counter.take(); next < list.tasks.size() && may_go_on(worker);
            next = counter.take()) {
         {
           const WorkTimer timer(list.work);
+          if (list.expect && next + round < list.tasks.size()) {
+            list.expect(list.tasks[next + round], worker);
+          }
           run(list.tasks[next], worker);
         }
         if (heartbeat) {

@@ -72,6 +72,9 @@ struct TaskList {
   std::vector<std::size_t> tasks;
   std::function<std::uint64_t(std::size_t task)> bytes;  // read and written, to tell progress
   Work work = Work::kSearch;  // what a task's time counts as, less what it reads, decodes, writes
+  // Called before a worker runs a task, with one that will be run about a round later, so that what
+  // it reads comes into memory meanwhile; may be empty.
+  std::function<void(std::size_t task, int worker)> expect = {};
   // Which part of a tensor a task is, to tell how many tensors are finished; may be empty.
   std::function<double(std::size_t task)> tensors = {};
 };

@@ -155,6 +155,25 @@ void WeightReader::load(const ModelTensor& tensor, std::span<const std::uint64_t
   }
 }
 
+void WeightReader::expect(const ModelTensor& tensor,
+                          const RowRange& rows,
+                          std::uint64_t begin,
+                          std::uint64_t count) const {
+  const SourceWeight& weight = architecture_.weights[tensor.stored];
+  if (tensor.transposed || weight.turned || count == 0) {
+    return;
+  }
+  const std::uint64_t first = rows.row(begin);
+  const std::uint64_t last = rows.row(begin + count - 1);
+  if (last != first + count - 1) {
+    return;
+  }
+  const std::uint64_t row_bytes = code_row_bytes(weight, tensor.in_features());
+  const std::uint64_t base = tensor.slice.value_or(0) * tensor.out_features() * row_bytes;
+  checkpoint_.expect_read(
+      checkpoint_.tensors()[weight.codes], base + first * row_bytes, count * row_bytes);
+}
+
 void WeightReader::load_stored(const ModelTensor& tensor,
                                std::uint64_t begin,
                                std::uint64_t count) {

@@ -45,6 +45,13 @@ class WeightReader {
             std::uint64_t begin,
             std::uint64_t count);
 
+  // Tells the system that rows number begin to begin + count - 1 of `rows` will be loaded soon
+  // (File::expect_read); nothing where they are not stored one after the other. Thread-safe.
+  void expect(const ModelTensor& tensor,
+              const RowRange& rows,
+              std::uint64_t begin,
+              std::uint64_t count) const;
+
   // Reads rows [begin, begin + count) of a weight that is not plain as it is stored: of one that is
   // stored as [in, out], the inputs. kIo; kInput as load().
   void load_stored(const ModelTensor& tensor, std::uint64_t begin, std::uint64_t count);

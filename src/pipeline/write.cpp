@@ -226,6 +226,7 @@ WrittenShards write_shards(const Team& team,
   const Emit write =
       [&](std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes) {
         files[shard].write_at(file_offset, bytes);
+        files[shard].begin_sync(file_offset, bytes.size());
         touched[shard] = true;
       };
   std::vector<double> sums = earlier_sums(team, plan, journal);
@@ -235,6 +236,9 @@ WrittenShards write_shards(const Team& team,
        own_tasks(team, plan, node_of, feedback, journal),
        [&](std::size_t task) { return plan.write_tasks[task].cost; },
        Work::kEncode,
+       [&](std::size_t task, int worker) {
+         workers[static_cast<std::size_t>(worker)].expect(plan.write_tasks[task]);
+       },
        [&](std::size_t task) { return part_of_tensor(plan, task); }},
       [&](std::size_t task, int worker) {
         WorkErrors errors;
