@@ -160,12 +160,8 @@ void WeightReader::expect(const ModelTensor& tensor,
                           std::uint64_t begin,
                           std::uint64_t count) const {
   const SourceWeight& weight = architecture_.weights[tensor.stored];
-  if (tensor.transposed || weight.turned || count == 0) {
-    return;
-  }
   const std::uint64_t first = rows.row(begin);
-  const std::uint64_t last = rows.row(begin + count - 1);
-  if (last != first + count - 1) {
+  if (tensor.transposed || weight.turned || rows.row(begin + count - 1) != first + count - 1) {
     return;
   }
   const std::uint64_t row_bytes = code_row_bytes(weight, tensor.in_features());
