@@ -73,41 +73,69 @@ template <std::size_t W, ElementFormat F>
   }
 }
 
+// The magnitudes of a block, and the scale byte of them in every lane.
+template <std::size_t W, ElementFormat F>
+[[gnu::always_inline]] inline void load_magnitudes(
+    const float* values, typename Lanes<W>::Float (&magnitudes)[kBlockVectors<W>]) {
+  for (std::size_t v = 0; v < kBlockVectors<W>; ++v) {
+    typename Lanes<W>::Ints bits;
+    load(bits, values + v * W);
+    magnitudes[v] = (typename Lanes<W>::Float)(bits & 0x7fffffff);
+  }
+}
+
+// Blocks that find their scales before the first of them is encoded: what one waits for, another
+// fills.
+constexpr std::size_t kBlocksTogether = 8;
+
 template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
-[[gnu::always_inline]] inline void quantize_blocks(const QuantizeTask& task) {
+[[gnu::always_inline]] inline void quantize_some_blocks(const QuantizeTask& task,
+                                                        std::size_t first,
+                                                        std::size_t count) {
   using Float = typename Lanes<W>::Float;
   using Ints = typename Lanes<W>::Ints;
   constexpr std::size_t kVectors = kBlockVectors<W>;
-  for (std::size_t block = 0; block < task.num_blocks; ++block) {
-    Ints signs[kVectors];
+  Ints bytes[kBlocksTogether];
+  for (std::size_t i = 0; i < count; ++i) {
     Float magnitudes[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      Ints bits;
-      load(bits, task.values + block * kMxBlock + v * W);
-      magnitudes[v] = (Float)(bits & 0x7fffffff);
-      place_signs<W, F>(bits, signs[v]);
-    }
+    load_magnitudes<W, F>(task.values + (first + i) * kMxBlock, magnitudes);
     Ints amax;
     block_amax<W>(magnitudes, amax);
-    Ints bytes;
-    block_scale_bytes<W, F>(amax, task.carry, bytes);
+    block_scale_bytes<W, F>(amax, task.carry, bytes[i]);
     if constexpr (IsSearched) {
-      const float* importance = task.importance + block * kMxBlock;
+      const float* importance = task.importance + (first + i) * kMxBlock;
       Float sums[kVectors / 2];
-      squared_errors<W, F>(magnitudes, importance, bytes, sums);
-      search_scale<W, F>(magnitudes, importance, bytes, sums);
+      squared_errors<W, F>(magnitudes, importance, bytes[i], sums);
+      search_scale<W, F>(magnitudes, importance, bytes[i], sums);
     }
+    task.scales[first + i] =
+        amax[0] == 0 ? kZeroBlockScale : static_cast<std::uint8_t>(bytes[i][0]);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const float* const values = task.values + (first + i) * kMxBlock;
     Float reciprocals;
-    scale_reciprocals<W>(bytes, reciprocals);
-    task.scales[block] = amax[0] == 0 ? kZeroBlockScale : static_cast<std::uint8_t>(bytes[0]);
+    scale_reciprocals<W>(bytes[i], reciprocals);
     Ints codes[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) {
+      Ints bits;
+      load(bits, values + v * W);
+      Ints signs;
+      place_signs<W, F>(bits, signs);
       Rounded<W> rounded;
-      round_element<W, F, IsSeed>(magnitudes[v] * reciprocals, rounded);
-      codes[v] = rounded.code | signs[v];
+      round_element<W, F, IsSeed>((Float)(bits & 0x7fffffff) * reciprocals, rounded);
+      codes[v] = rounded.code | signs;
     }
-    pack_block<W, F>(codes, task.packed + block * mx_packed_bytes(F, kMxBlock));
+    pack_block<W, F>(codes, task.packed + (first + i) * mx_packed_bytes(F, kMxBlock));
   }
+}
+
+template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
+[[gnu::always_inline]] inline void quantize_blocks(const QuantizeTask& task) {
+  std::size_t block = 0;
+  for (; block + kBlocksTogether <= task.num_blocks; block += kBlocksTogether) {
+    quantize_some_blocks<W, F, IsSeed, IsSearched>(task, block, kBlocksTogether);
+  }
+  quantize_some_blocks<W, F, IsSeed, IsSearched>(task, block, task.num_blocks - block);
 }
 
 template <std::size_t W, ElementFormat F>

@@ -3,6 +3,7 @@
 // Private to kernels/cpu, included by isa_avx2.cpp only: where the compiler misses the one
 // instruction.
 
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/lanes.h"
 
 namespace quantmill::cpu {
@@ -32,6 +33,15 @@ template <>
 [[gnu::always_inline]] inline void limit_to<8>(Lanes<8>::Ints& values,
                                                const Lanes<8>::Ints& limit) {
   values = (Lanes<8>::Ints)_mm256_min_epi32((__m256i)values, (__m256i)limit);
+}
+
+// All eight magnitudes fit into one register.
+template <>
+[[gnu::always_inline]] inline void decode_codes<8, ElementFormat::kE2m1>(
+    const Lanes<8>::Ints& codes, Lanes<8>::Ints& bits) {
+  const __m256 values = _mm256_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
+  bits = (Lanes<8>::Ints)_mm256_permutevar8x32_ps(values, (__m256i)codes);
+  bits |= (codes & 8) << 28;
 }
 
 }  // namespace
