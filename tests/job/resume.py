@@ -42,7 +42,7 @@ class Resume(PreparedTest):
         self.assert_nothing_left(self.folder, "out")
         return result.stdout + result.stderr
 
-    def end(self, job, seconds=20):
+    def end(self, job, seconds=120):
         """What the job said; it must end."""
         try:
             return "".join(job.communicate(timeout=seconds))
