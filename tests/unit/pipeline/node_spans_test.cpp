@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <queue>
 #include <set>
 
@@ -62,40 +61,30 @@ double idle_share(const std::vector<std::uint64_t>& costs,
   return 1 - total / (static_cast<double>(kNodes * kRanksOfNode) * static_cast<double>(last));
 }
 
-class Trillion : public testing::Test {
- protected:
-  static Plan plan(std::uint64_t max_shard_bytes) {
-    const test::TemporaryFolder folder;
-    write_without_data(test::read_released_model("kimi_k2"), folder.path());
-    Recipe recipe;
-    recipe.scaling = Scaling::kNone;
-    recipe.max_shard_bytes = max_shard_bytes;
-    return make_plan_without_search(Checkpoint::open(folder.path()), recipe);
-  }
-};
-
-TEST_F(Trillion, SharesOfTheWritingAreEqual) {
+TEST(Trillion, SharesOfTheWritingAreEqual) {
+  const test::TemporaryFolder folder;
+  write_without_data(test::read_released_model("kimi_k2"), folder.path());
+  Recipe recipe;
+  recipe.scaling = Scaling::kNone;
+  recipe.max_shard_bytes = std::uint64_t{20} << 30;  // 26 shards: fewer than nodes
+  const Plan plan = make_plan_without_search(Checkpoint::open(folder.path()), recipe);
   const std::vector<int> node_ranks(kNodes, kRanksOfNode);
-  // Fewer shards than nodes, and some more.
-  for (const std::uint64_t shard_bytes : {std::uint64_t{20} << 30, std::uint64_t{4} << 30}) {
-    const Plan made = plan(shard_bytes);
-    const std::vector<std::size_t> node_of = nodes_of_write_tasks(made, node_ranks);
-    EXPECT_LT(idle_share(costs_of(made.write_tasks), node_of), 0.03) << made.shards.size();
-    // Each shard has few writers, and is finished by one of them.
-    std::vector<std::set<std::size_t>> writers(made.shards.size());
-    for (std::size_t task = 0; task < node_of.size(); ++task) {
-      const TensorWork& work = made.tensors[made.write_tasks[task].tensor];
-      writers[work.parts.front().shard].insert(node_of[task]);
-    }
-    const std::vector<std::size_t> finished_by = nodes_of_shards(made, node_of);
-    for (std::size_t shard = 0; shard < writers.size(); ++shard) {
-      EXPECT_LE(writers[shard].size(), 2 + kNodes / made.shards.size());
-      EXPECT_TRUE(writers[shard].contains(finished_by[shard]));
-    }
-    // Tasks that may go to any node.
-    const std::vector<std::uint64_t> costs = costs_of(made.write_tasks);
-    EXPECT_LT(idle_share(costs, assign_to_nodes(costs, node_ranks)), 0.03);
+  const std::vector<std::uint64_t> costs = costs_of(plan.write_tasks);
+  const std::vector<std::size_t> node_of = nodes_of_write_tasks(plan, node_ranks);
+  EXPECT_LT(idle_share(costs, node_of), 0.03);
+  // Each shard has few writers, and is finished by one of them.
+  std::vector<std::set<std::size_t>> writers(plan.shards.size());
+  for (std::size_t task = 0; task < node_of.size(); ++task) {
+    const TensorWork& work = plan.tensors[plan.write_tasks[task].tensor];
+    writers[work.parts.front().shard].insert(node_of[task]);
   }
+  const std::vector<std::size_t> finished_by = nodes_of_shards(plan, node_of);
+  for (std::size_t shard = 0; shard < writers.size(); ++shard) {
+    EXPECT_LE(writers[shard].size(), 2 + kNodes / plan.shards.size());
+    EXPECT_TRUE(writers[shard].contains(finished_by[shard]));
+  }
+  // Where tasks may go to any node.
+  EXPECT_LT(idle_share(costs, assign_to_nodes(costs, node_ranks)), 0.03);
 }
 
 }  // namespace
