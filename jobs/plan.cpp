@@ -148,12 +148,13 @@ Plan plan_job(const JobCommandOptions& options,
     return make_job_plan(checkpoint, statistics, job);
   }
   const TargetProblem problem = make_target_problem(checkpoint, job.recipe);
-  (void)target_budget(checkpoint, statistics, job, problem);
+  const std::uint64_t budget = target_budget(
+      problem, smallest_choice(checkpoint, statistics, job, problem).plan.output_bytes);
   const ErrorTable table = find_errors(options, job, checkpoint, statistics, problem, rank);
-  job.recipe = choose_for_target(checkpoint, statistics, job, problem, table);
-  Plan plan = make_job_plan(checkpoint, statistics, job);
-  plan.target_errors = chosen_errors(plan, table);
-  return plan;
+  TargetChoice choice = choose_for_target(checkpoint, statistics, job, problem, table, budget);
+  job.recipe = std::move(choice.recipe);
+  choice.plan.target_errors = chosen_errors(choice.plan, table);
+  return std::move(choice.plan);
 }
 
 int run_plan(const JobCommandOptions& options, const PlanOptions& own) {

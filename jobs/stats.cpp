@@ -1,14 +1,17 @@
 #include "jobs/stats.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -107,23 +110,23 @@ int run_import(const StatsOptions& options) {
 
 int run_merge(const StatsOptions& options) {
   refuse_existing(options.output);
-  std::vector<Statistics> runs;
+  RunMerger merger;
+  std::deque<GramFile> files;
+  std::map<std::string, std::vector<GramPart>> grams;  // by input
   for (const std::string& input : options.inputs) {
-    runs.push_back(read_statistics(input));
-  }
-  const Statistics merged = merge_runs(runs);
-  std::vector<GramFile> files;
-  for (const std::string& input : options.inputs) {
+    Statistics run = read_statistics(input);
     files.emplace_back(input);
-  }
-  write_statistics(options.output, merged, [&](const std::string& name) {
-    std::vector<GramPart> parts;
-    for (std::size_t run = 0; run < runs.size(); ++run) {
-      if (runs[run].contains(name)) {
-        parts.push_back({&files[run], runs[run].at(name).gram_tokens});
+    for (const auto& [name, recorded] : run) {
+      if (recorded.gram_tokens > 0) {
+        grams[name].push_back({&files.back(), recorded.gram_tokens});
       }
     }
-    return merge_grams(parts, name, merged.at(name).absmean.size());
+    merger.add(std::move(run));
+  }
+  const Statistics merged = merger.finish();
+  // Asked for where every run that has the input has its matrix.
+  write_statistics(options.output, merged, [&](const std::string& name) {
+    return merge_grams(grams.at(name), name, merged.at(name).absmean.size());
   });
   report_written(merged, options.output);
   return 0;

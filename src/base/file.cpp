@@ -165,7 +165,9 @@ File File::open_to_read(const std::filesystem::path& path) {
 }
 
 File File::open_to_write(const std::filesystem::path& path) {
-  const int descriptor = open_descriptor(path, O_RDWR | O_CREAT);
+  // Not to be read, too: for such a file an NFS client may read a page before it writes a part of
+  // it, and then write back all of it, over what another node wrote there meanwhile.
+  const int descriptor = open_descriptor(path, O_WRONLY | O_CREAT);
   if (descriptor < 0) {
     throw_io("create", path);
   }

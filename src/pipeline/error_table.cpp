@@ -34,10 +34,10 @@ struct Piece {
 
 // Those of tensors that are chosen for. The same rows in all schemes come one after the other, and
 // are as costly, so that they are still in memory when they are read again.
-std::vector<Piece> pieces_of(const TargetProblem& problem) {
+std::vector<Piece> pieces_of(const std::vector<CandidatePlan>& candidates) {
   std::vector<Piece> pieces;
-  for (std::size_t candidate = 0; candidate < problem.candidates.size(); ++candidate) {
-    const Plan& plan = problem.candidates[candidate].plan;
+  for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate) {
+    const Plan& plan = candidates[candidate].plan;
     for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
       const WriteTask& write = plan.write_tasks[task];
       const TensorWork& work = plan.tensors[write.tensor];
@@ -47,7 +47,7 @@ std::vector<Piece> pieces_of(const TargetProblem& problem) {
     }
   }
   const auto place = [&](const Piece& piece) {
-    const Plan& plan = problem.candidates[piece.candidate].plan;
+    const Plan& plan = candidates[piece.candidate].plan;
     const WriteTask& write = plan.write_tasks[piece.task];
     return std::tuple(plan.tensors[write.tensor].tensor, write.tensor, write.begin);
   };
@@ -65,10 +65,10 @@ struct Unscaled {
 std::vector<Unscaled> prepare(const Team& team,
                               const Context& context,
                               const Checkpoint& checkpoint,
-                              const TargetProblem& problem,
+                              const std::vector<CandidatePlan>& candidates,
                               std::uint64_t buffer_bytes) {
   std::vector<Unscaled> prepared;
-  for (const CandidatePlan& candidate : problem.candidates) {
+  for (const CandidatePlan& candidate : candidates) {
     const Plan& plan = candidate.plan;
     Unscaled unscaled;
     unscaled.folds.resize(plan.architecture.activations.size());
@@ -92,17 +92,18 @@ std::vector<Unscaled> prepare(const Team& team,
 std::vector<double> measure_pieces(const Team& team,
                                    const Context& context,
                                    const Checkpoint& checkpoint,
-                                   const TargetProblem& problem,
+                                   const std::vector<CandidatePlan>& candidates,
                                    const std::vector<Piece>& pieces,
                                    const ColumnImportance& importance,
                                    std::uint64_t buffer_bytes) {
-  const std::vector<Unscaled> prepared = prepare(team, context, checkpoint, problem, buffer_bytes);
+  const std::vector<Unscaled> prepared =
+      prepare(team, context, checkpoint, candidates, buffer_bytes);
   std::vector<std::vector<RowProducer>> workers(static_cast<std::size_t>(team.num_threads));
   for (std::vector<RowProducer>& worker : workers) {
-    for (std::size_t i = 0; i < problem.candidates.size(); ++i) {
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
       worker.emplace_back(context,
                           checkpoint,
-                          problem.candidates[i].plan,
+                          candidates[i].plan,
                           prepared[i].folds,
                           prepared[i].ranges,
                           importance,
@@ -117,13 +118,13 @@ std::vector<double> measure_pieces(const Team& team,
       {"errors of schemes",
        own_tasks(team, costs_of(pieces), [](std::size_t) { return false; }),
        [&](std::size_t piece) {
-         const Plan& plan = problem.candidates[pieces[piece].candidate].plan;
+         const Plan& plan = candidates[pieces[piece].candidate].plan;
          return plan.write_tasks[pieces[piece].task].cost;
        },
        Work::kEncode},
       [&](std::size_t index, int worker) {
         const Piece& piece = pieces[index];
-        const Plan& plan = problem.candidates[piece.candidate].plan;
+        const Plan& plan = candidates[piece.candidate].plan;
         const WriteTask& task = plan.write_tasks[piece.task];
         WorkErrors errors;
         workers[static_cast<std::size_t>(worker)][piece.candidate].produce(task, nowhere, errors);
@@ -171,16 +172,16 @@ Fingerprint error_table_inputs(const Checkpoint& checkpoint,
 ErrorTable measure_error_table(const Team& team,
                                const Context& context,
                                const Checkpoint& checkpoint,
-                               const TargetProblem& problem,
+                               const std::vector<CandidatePlan>& candidates,
                                const ColumnImportance& importance,
                                std::uint64_t buffer_bytes) {
-  const std::vector<Piece> pieces = pieces_of(problem);
+  const std::vector<Piece> pieces = pieces_of(candidates);
   const std::vector<double> sums =
-      measure_pieces(team, context, checkpoint, problem, pieces, importance, buffer_bytes);
+      measure_pieces(team, context, checkpoint, candidates, pieces, importance, buffer_bytes);
   ErrorTable table;
-  std::vector<std::map<std::string, double>> energies(problem.candidates.size());
+  std::vector<std::map<std::string, double>> energies(candidates.size());
   for (std::size_t index = 0; index < pieces.size(); ++index) {
-    const CandidatePlan& candidate = problem.candidates[pieces[index].candidate];
+    const CandidatePlan& candidate = candidates[pieces[index].candidate];
     const WriteTask& task = candidate.plan.write_tasks[pieces[index].task];
     const std::size_t tensor = candidate.plan.tensors[task.tensor].tensor;
     const std::string& name = candidate.plan.architecture.tensors[tensor].name;
@@ -250,7 +251,7 @@ void check_error_table(const ErrorTable& table,
   }
   for (const TargetGroup& group : problem.groups) {
     for (const std::size_t index : group.tensors) {
-      const std::string& name = problem.architecture().tensors[index].name;
+      const std::string& name = problem.architecture.tensors[index].name;
       const auto tensor = table.tensors.find(name);
       for (const std::optional<Scheme> scheme : group.schemes) {
         if (scheme && (tensor == table.tensors.end() || !tensor->second.errors.contains(*scheme))) {
@@ -269,7 +270,7 @@ void check_error_table(const ErrorTable& table,
 }
 
 std::vector<std::vector<double>> losses_of(const TargetProblem& problem, const ErrorTable& table) {
-  const ResolvedArchitecture& architecture = problem.architecture();
+  const ResolvedArchitecture& architecture = problem.architecture;
   std::vector<std::vector<double>> losses;
   for (const TargetGroup& group : problem.groups) {
     losses.emplace_back();

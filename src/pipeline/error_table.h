@@ -46,13 +46,13 @@ Fingerprint error_table_inputs(const Checkpoint& checkpoint,
                                const Statistics& statistics,
                                const std::optional<std::filesystem::path>& given_scales);
 
-// The errors of every candidate of the problem; `inputs` is left empty. Reads the weights once for
+// The errors of every candidate; `inputs` is left empty. Reads the weights once for
 // each candidate. buffer_bytes: of each worker. The same for any number of ranks, threads and
 // memory. Collective over team.world; every rank gets the table. Errors as RowProducer::produce.
 ErrorTable measure_error_table(const Team& team,
                                const Context& context,
                                const Checkpoint& checkpoint,
-                               const TargetProblem& problem,
+                               const std::vector<CandidatePlan>& candidates,
                                const ColumnImportance& importance,
                                std::uint64_t buffer_bytes);
 

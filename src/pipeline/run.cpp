@@ -205,23 +205,22 @@ std::string run_job(const Team& team,
   std::uint64_t buffer_bytes = 0;
   WorkRequest request{options.out, options.source, {}, {}, options.start, options.overwrite};
   JobOptions job = options;
-  const auto make_plan = [&] {
-    plan = make_job_plan(*checkpoint, statistics, job);
+  const auto prepare = [&] {
     feedback = make_feedback(job, *plan, statistics);
     buffer_bytes = check_resources(job, *checkpoint, *plan, feedback.get(), team.num_threads);
   };
   std::optional<TargetProblem> target;
+  std::uint64_t target_bytes = 0;  // target_budget
   team.world.collectively([&] {
     if (awaits_choice(job.recipe)) {
-      target = make_target_problem(*checkpoint, job.recipe);
-      (void)target_budget(*checkpoint, statistics, job, *target);
       // Refuses what no choice could change, and reads all Gram matrices that any may use.
-      job.recipe.chosen = target->smallest_choice();
-      make_plan();
-      job.recipe = options.recipe;
+      target = make_target_problem(*checkpoint, job.recipe);
+      plan = smallest_choice(*checkpoint, statistics, job, *target).plan;
+      target_bytes = target_budget(*target, plan->output_bytes);
     } else {
-      make_plan();
+      plan = make_job_plan(*checkpoint, statistics, job);
     }
+    prepare();
     const auto& scales = options.compat_scales ? options.compat_scales : options.scales;
     request.inputs =
         make_fingerprint(*checkpoint, options.recipe, statistics, feedback.get(), scales);
@@ -237,10 +236,16 @@ std::string run_job(const Team& team,
   double choose_seconds = 0;
   if (target) {
     clock.finish("plan");
-    job.recipe = settle_schemes(team, context, log, *checkpoint, statistics, job, *target);
+    TargetChoice choice =
+        settle_schemes(team, context, log, *checkpoint, statistics, job, *target, target_bytes);
+    job.recipe = std::move(choice.recipe);
     target.reset();
     choose_seconds = clock.finish("choose");
-    team.world.collectively(make_plan);
+    team.world.collectively([&] {
+      feedback.reset();  // it refers to the plan
+      plan = std::move(choice.plan);
+      prepare();
+    });
   }
   team.world.collectively([&] {
     if (team.is_leader()) {

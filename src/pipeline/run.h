@@ -64,6 +64,11 @@ bool uses_statistics(const JobOptions& options);
 Plan make_job_plan(const Checkpoint& checkpoint,
                    const Statistics& statistics,
                    const JobOptions& options);
+// The same with model_architecture of the recipe, for callers that make several plans.
+Plan make_job_plan(const Checkpoint& checkpoint,
+                   const Statistics& statistics,
+                   const JobOptions& options,
+                   ResolvedArchitecture architecture);
 
 // Of a recipe that rounds by gptq; null otherwise. `plan` and `statistics` must outlive it. Errors:
 // kUsage: no statistics; what FeedbackFactors refuses.

@@ -1,6 +1,7 @@
 // What a job does, decided and refused before it works.
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -40,9 +41,17 @@ bool uses_statistics(const JobOptions& options) {
 Plan make_job_plan(const Checkpoint& checkpoint,
                    const Statistics& statistics,
                    const JobOptions& options) {
+  return make_job_plan(
+      checkpoint, statistics, options, model_architecture(checkpoint, options.recipe));
+}
+
+Plan make_job_plan(const Checkpoint& checkpoint,
+                   const Statistics& statistics,
+                   const JobOptions& options,
+                   ResolvedArchitecture architecture) {
   Plan plan = searches_scales(options) || !statistics.empty()
-                  ? make_plan(checkpoint, statistics, options.recipe)
-                  : make_plan_without_search(checkpoint, options.recipe);
+                  ? make_plan(checkpoint, statistics, options.recipe, std::move(architecture))
+                  : make_plan_without_search(checkpoint, options.recipe, std::move(architecture));
   if ((plan.recipe.input_scales == InputScales::kStatic || !plan.kv_scales.empty()) &&
       statistics.empty()) {
     throw Error(ErrorCode::kUsage,

@@ -71,14 +71,14 @@ std::optional<ErrorTable> checked_table(const std::string& text,
 // Every worker has a producer for each candidate.
 std::uint64_t buffer_bytes_of(const Team& team,
                               const JobOptions& options,
-                              const TargetProblem& problem) {
+                              const std::vector<CandidatePlan>& candidates) {
   std::uint64_t smallest = 0;
   std::uint64_t largest = 0;
-  for (const CandidatePlan& candidate : problem.candidates) {
+  for (const CandidatePlan& candidate : candidates) {
     smallest = std::max(smallest, RowProducer::smallest_buffer_bytes(candidate.plan));
     largest = std::max(largest, RowProducer::largest_buffer_bytes(candidate.plan));
   }
-  const std::uint64_t count = problem.candidates.size();
+  const std::uint64_t count = candidates.size();
   return worker_buffer_bytes(
              options.memory_bytes, team.num_threads, count * smallest, count * largest) /
          count;
@@ -88,35 +88,39 @@ ColumnImportance importance_of(const Statistics& statistics,
                                const JobOptions& options,
                                const TargetProblem& problem) {
   if (options.scales) {
-    return {problem.architecture(), read_importance(*options.scales)};
+    return {problem.architecture, read_importance(*options.scales)};
   }
-  ResolvedArchitecture matched = problem.architecture();
+  ResolvedArchitecture matched = problem.architecture;
   match_statistics(statistics, matched);
-  return {problem.architecture(), make_importance(matched, statistics, options.recipe.min_tokens)};
+  return {problem.architecture, make_importance(matched, statistics, options.recipe.min_tokens)};
 }
 
-// The plan of a choice.
-Plan plan_of(const Checkpoint& checkpoint,
-             const Statistics& statistics,
-             JobOptions options,
-             ChosenSchemes chosen) {
+TargetChoice choice_of(const Checkpoint& checkpoint,
+                       const Statistics& statistics,
+                       JobOptions options,
+                       const TargetProblem& problem,
+                       ChosenSchemes chosen) {
   options.recipe.chosen = std::move(chosen);
-  return make_job_plan(checkpoint, statistics, options);
+  Plan plan = make_job_plan(checkpoint, statistics, options, problem.architecture);
+  return {std::move(options.recipe), std::move(plan)};
 }
 
 }  // namespace
 
-std::uint64_t target_budget(const Checkpoint& checkpoint,
-                            const Statistics& statistics,
-                            const JobOptions& options,
-                            const TargetProblem& problem) {
-  const SizeTarget& target = options.recipe.target;
+TargetChoice smallest_choice(const Checkpoint& checkpoint,
+                             const Statistics& statistics,
+                             const JobOptions& options,
+                             const TargetProblem& problem) {
+  return choice_of(checkpoint, statistics, options, problem, problem.smallest_choice());
+}
+
+std::uint64_t target_budget(const TargetProblem& problem, std::uint64_t smallest_output_bytes) {
+  const SizeTarget& target = problem.recipe.target;
   if (target.bits) {
     return bytes_for_bits(problem, *target.bits);
   }
   const std::uint64_t least = problem.least_bytes();
-  const std::uint64_t smallest =
-      plan_of(checkpoint, statistics, options, problem.smallest_choice()).output_bytes;
+  const std::uint64_t smallest = smallest_output_bytes;
   const std::uint64_t largest = smallest - least + problem.most_bytes();
   if (*target.bytes < smallest || *target.bytes > largest) {
     throw Error(
@@ -147,13 +151,15 @@ ErrorTable make_error_table(const Team& team,
                             const JobOptions& options,
                             const TargetProblem& problem) {
   std::optional<ColumnImportance> importance;
+  std::vector<CandidatePlan> candidates;
   std::uint64_t buffer_bytes = 0;
   team.world.collectively([&] {
     importance.emplace(importance_of(statistics, options, problem));
-    buffer_bytes = buffer_bytes_of(team, options, problem);
+    candidates = candidate_plans(checkpoint, problem);
+    buffer_bytes = buffer_bytes_of(team, options, candidates);
   });
   ErrorTable table =
-      measure_error_table(team, context, checkpoint, problem, *importance, buffer_bytes);
+      measure_error_table(team, context, checkpoint, candidates, *importance, buffer_bytes);
   team.world.collectively([&] {
     table.inputs = inputs_of(checkpoint, statistics, options);
     if (team.is_leader() && options.error_table) {
@@ -163,30 +169,29 @@ ErrorTable make_error_table(const Team& team,
   return table;
 }
 
-Recipe choose_for_target(const Checkpoint& checkpoint,
-                         const Statistics& statistics,
-                         const JobOptions& options,
-                         const TargetProblem& problem,
-                         const ErrorTable& table) {
+TargetChoice choose_for_target(const Checkpoint& checkpoint,
+                               const Statistics& statistics,
+                               const JobOptions& options,
+                               const TargetProblem& problem,
+                               const ErrorTable& table,
+                               std::uint64_t budget) {
   const std::vector<std::vector<double>> losses = losses_of(problem, table);
-  std::uint64_t budget = target_budget(checkpoint, statistics, options, problem);
-  Recipe recipe = options.recipe;
-  recipe.chosen = choose_within(problem, losses, budget).value();
-  while (options.recipe.target.bytes) {
+  ChosenSchemes schemes = choose_within(problem, losses, budget).value();
+  while (true) {
+    TargetChoice choice = choice_of(checkpoint, statistics, options, problem, schemes);
+    const std::uint64_t most = options.recipe.target.bytes.value_or(UINT64_MAX);
+    if (choice.plan.output_bytes <= most) {
+      return choice;
+    }
     // Headers have other lengths with other schemes: what is too much is taken from the linears.
-    const Plan plan = plan_of(checkpoint, statistics, options, recipe.chosen);
-    if (plan.output_bytes <= *options.recipe.target.bytes) {
-      break;
-    }
-    const std::uint64_t excess = plan.output_bytes - *options.recipe.target.bytes;
-    const std::uint64_t taken = problem.bytes_of(recipe.chosen);
+    const std::uint64_t excess = choice.plan.output_bytes - most;
+    const std::uint64_t taken = problem.bytes_of(schemes);
     const auto smaller = choose_within(problem, losses, taken - std::min(taken, excess));
-    recipe.chosen = smaller.value_or(problem.smallest_choice());
     if (!smaller) {
-      break;
+      return smallest_choice(checkpoint, statistics, options, problem);
     }
+    schemes = *smaller;
   }
-  return recipe;
 }
 
 std::vector<std::optional<double>> chosen_errors(const Plan& plan, const ErrorTable& table) {
@@ -200,19 +205,24 @@ std::vector<std::optional<double>> chosen_errors(const Plan& plan, const ErrorTa
   return errors;
 }
 
-Recipe settle_schemes(const Team& team,
-                      const Context& context,
-                      const Log& log,
-                      const Checkpoint& checkpoint,
-                      const Statistics& statistics,
-                      const JobOptions& options,
-                      const TargetProblem& problem) {
+TargetChoice settle_schemes(const Team& team,
+                            const Context& context,
+                            const Log& log,
+                            const Checkpoint& checkpoint,
+                            const Statistics& statistics,
+                            const JobOptions& options,
+                            const TargetProblem& problem,
+                            std::uint64_t budget) {
   const std::filesystem::path note = WorkFolder::journal_folder(options.out) / kRecipeName;
   const std::string noted = broadcast_text(team, [&] { return read_if_there(note); });
-  Recipe recipe = options.recipe;
+  TargetChoice choice;
   if (!noted.empty()) {
-    team.world.collectively([&] { apply_recipe_json(noted, recipe); });
-    return recipe;
+    team.world.collectively([&] {
+      Recipe recipe = options.recipe;
+      apply_recipe_json(noted, recipe);
+      choice = choice_of(checkpoint, statistics, options, problem, recipe.chosen);
+    });
+    return choice;
   }
   const std::string text = broadcast_text(team, [&] { return text_of_table(options); });
   std::optional<ErrorTable> table;
@@ -223,16 +233,16 @@ Recipe settle_schemes(const Team& team,
     table = make_error_table(team, context, checkpoint, statistics, options, problem);
   }
   team.world.collectively([&] {
-    recipe = choose_for_target(checkpoint, statistics, options, problem, *table);
+    choice = choose_for_target(checkpoint, statistics, options, problem, *table, budget);
     if (team.is_leader()) {
-      write_text_file(note, to_json(recipe));
+      write_text_file(note, to_json(choice.recipe));
     }
   });
   log.info(fmt::format("errors of {} tensors in {} schemes {}",
                        table->tensors.size(),
                        problem.candidates.size(),
                        is_stored ? "read from " + options.error_table->string() : "measured"));
-  return recipe;
+  return choice;
 }
 
 }  // namespace quantmill

@@ -11,31 +11,21 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "pipeline/node_spans.h"
 
 namespace quantmill {
 namespace {
 
-// The node of each shard, by the cost of the tasks that write to it.
-std::vector<std::size_t> node_of_shards(const Team& team, const Plan& plan) {
-  std::vector<std::uint64_t> costs(plan.shards.size(), 0);
-  for (const WriteTask& task : plan.write_tasks) {
-    costs[plan.tensors[task.tensor].parts.front().shard] += task.cost;
-  }
-  return assign_to_nodes(costs, team.node_ranks);
-}
-
 // This node's tasks that are still to do, largest first, or those together that share a factor of
-// `feedback`. A tensor's codes and scales lie in one shard or in two; the codes' node writes both.
+// `feedback`.
 std::vector<std::size_t> own_tasks(const Team& team,
                                    const Plan& plan,
-                                   const std::vector<std::size_t>& node_of,
+                                   const std::vector<std::size_t>& node_of_task,
                                    FeedbackFactors* feedback,
                                    const JobJournal& journal) {
   std::vector<std::size_t> tasks;
   for (std::size_t task = 0; task < plan.write_tasks.size(); ++task) {
-    if (node_of[plan.tensors[plan.write_tasks[task].tensor].parts.front().shard] ==
-            team.node_index &&
-        !journal.has(JournalPhase::kWrite, task)) {
+    if (node_of_task[task] == team.node_index && !journal.has(JournalPhase::kWrite, task)) {
       tasks.push_back(task);
     }
   }
@@ -103,16 +93,16 @@ void create_shards(const Team& team,
   }
 }
 
-// Syncs and hashes shards that this node wrote, shared among its ranks; `hashes` gets 32 characters
-// a shard.
+// Syncs and hashes the shards that this node finishes, shared among its ranks; `hashes` gets 32
+// characters a shard. What other nodes wrote to them is synced.
 void finish_shards(const Team& team,
                    const Plan& plan,
-                   const std::vector<std::size_t>& node_of,
+                   const std::vector<std::size_t>& node_of_shard,
                    const std::filesystem::path& folder,
                    std::string& hashes) {
   int turn = 0;
   for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
-    if (node_of[shard] != team.node_index) {
+    if (node_of_shard[shard] != team.node_index) {
       continue;
     }
     if (turn++ % team.node.size() == team.node.rank()) {
@@ -203,7 +193,7 @@ WrittenShards write_shards(const Team& team,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
                            JobJournal& journal) {
-  const std::vector<std::size_t> node_of = node_of_shards(team, plan);
+  const std::vector<std::size_t> node_of_task = nodes_of_write_tasks(plan, team.node_ranks);
   const bool resumed = journal.num_tasks(JournalPhase::kWrite) > 0;
   std::vector<File> files;
   team.world.collectively([&] { create_shards(team, plan, folder, resumed); });
@@ -216,13 +206,14 @@ WrittenShards write_shards(const Team& team,
   // Shards with bytes that are not synced yet. Set after the bytes are written and before their
   // task is noted.
   std::vector<std::atomic<bool>> touched(plan.shards.size());
-  journal.set_data_sync([&] {
+  const auto sync_touched = [&] {
     for (std::size_t shard = 0; shard < touched.size(); ++shard) {
       if (touched[shard].exchange(false)) {
         files[shard].sync();
       }
     }
-  });
+  };
+  journal.set_data_sync(sync_touched);
   const Emit write =
       [&](std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes) {
         files[shard].write_at(file_offset, bytes);
@@ -233,7 +224,7 @@ WrittenShards write_shards(const Team& team,
   run_tasks(
       team,
       {"write",
-       own_tasks(team, plan, node_of, feedback, journal),
+       own_tasks(team, plan, node_of_task, feedback, journal),
        [&](std::size_t task) { return plan.write_tasks[task].cost; },
        Work::kEncode,
        [&](std::size_t task, int worker) {
@@ -253,10 +244,14 @@ WrittenShards write_shards(const Team& team,
       [&] {
         journal.flush();
         journal.set_data_sync({});
+        if (team.node_ranks.size() > 1) {
+          sync_touched();  // another node may read them, to finish the shard
+        }
+        files.clear();
       });
-  files.clear();
   std::string hashes(plan.shards.size() * 32, ' ');
-  team.world.collectively([&] { finish_shards(team, plan, node_of, folder, hashes); });
+  const std::vector<std::size_t> node_of_shard = nodes_of_shards(plan, node_of_task);
+  team.world.collectively([&] { finish_shards(team, plan, node_of_shard, folder, hashes); });
   team.world.sum_disjoint(sums);
   return {gather_files(team, plan, hashes), tensor_errors(plan, sums)};
 }

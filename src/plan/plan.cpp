@@ -282,12 +282,15 @@ std::vector<SchemeModules> modules_of(const Plan& plan) {
 
 // With statistics, groups are searched where they allow it; without, scales come from elsewhere for
 // every group that can be folded at all.
-Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statistics* statistics) {
+Plan plan_job(const Checkpoint& checkpoint,
+              const Recipe& recipe,
+              const Statistics* statistics,
+              ResolvedArchitecture architecture) {
   check_recipe(recipe);
   Plan plan;
   plan.recipe = recipe;
   const std::string config = checkpoint.config_text();
-  plan.architecture = model_architecture(checkpoint, recipe);
+  plan.architecture = std::move(architecture);
   plan.folds.resize(plan.architecture.tensors.size());
   plan.groups.resize(plan.architecture.fold_groups.size());
   plan.choices = choose_schemes(plan.architecture, recipe);
@@ -324,11 +327,24 @@ Plan plan_job(const Checkpoint& checkpoint, const Recipe& recipe, const Statisti
 }  // namespace
 
 Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const Recipe& recipe) {
-  return plan_job(checkpoint, recipe, &statistics);
+  return make_plan(checkpoint, statistics, recipe, model_architecture(checkpoint, recipe));
+}
+
+Plan make_plan(const Checkpoint& checkpoint,
+               const Statistics& statistics,
+               const Recipe& recipe,
+               ResolvedArchitecture architecture) {
+  return plan_job(checkpoint, recipe, &statistics, std::move(architecture));
 }
 
 Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe) {
-  return plan_job(checkpoint, recipe, nullptr);
+  return make_plan_without_search(checkpoint, recipe, model_architecture(checkpoint, recipe));
+}
+
+Plan make_plan_without_search(const Checkpoint& checkpoint,
+                              const Recipe& recipe,
+                              ResolvedArchitecture architecture) {
+  return plan_job(checkpoint, recipe, nullptr, std::move(architecture));
 }
 
 ResolvedArchitecture model_architecture(const Checkpoint& checkpoint, const Recipe& recipe) {

@@ -159,6 +159,16 @@ Plan make_plan(const Checkpoint& checkpoint, const Statistics& statistics, const
 // --compat-scales).
 Plan make_plan_without_search(const Checkpoint& checkpoint, const Recipe& recipe);
 
+// The same for callers that make several plans of one checkpoint: `architecture` is
+// model_architecture of it and of a recipe with the same architecture, parts and compat.
+Plan make_plan(const Checkpoint& checkpoint,
+               const Statistics& statistics,
+               const Recipe& recipe,
+               ResolvedArchitecture architecture);
+Plan make_plan_without_search(const Checkpoint& checkpoint,
+                              const Recipe& recipe,
+                              ResolvedArchitecture architecture);
+
 // Bytes that are read for one work: its share of a weight's codes and scales.
 std::uint64_t source_bytes(const Checkpoint& checkpoint, const Plan& plan, const TensorWork& work);
 

@@ -108,6 +108,17 @@ void choose_for(const ResolvedArchitecture& architecture,
   }
 }
 
+Plan plan_of_candidate(const Checkpoint& checkpoint, const TargetProblem& problem, Scheme scheme) {
+  Recipe candidate = candidate_recipe(problem.recipe, scheme);
+  for (const TargetGroup& group : problem.groups) {
+    choose_for(problem.architecture,
+               group,
+               may_have(group, scheme) ? std::optional(scheme) : std::nullopt,
+               candidate.chosen);
+  }
+  return make_plan_without_search(checkpoint, candidate, problem.architecture);
+}
+
 // The bytes of every tensor that may stay unquantized, if it does: of two plans, each of which has
 // one group quantized, since a plan must have something.
 void add_kept_bytes(const Checkpoint& checkpoint,
@@ -134,7 +145,7 @@ void add_kept_bytes(const Checkpoint& checkpoint,
                  kept.chosen);
     }
     const std::vector<std::uint64_t> found =
-        bytes_by_tensor(make_plan_without_search(checkpoint, kept));
+        bytes_by_tensor(make_plan_without_search(checkpoint, kept, architecture));
     for (std::size_t group = 0; group < groups.size(); ++group) {
       if (group == quantized[i] || (i > 0 && group != quantized[0])) {
         continue;
@@ -153,26 +164,28 @@ void add_kept_bytes(const Checkpoint& checkpoint,
 
 TargetProblem make_target_problem(const Checkpoint& checkpoint, const Recipe& recipe) {
   check_recipe(recipe);
-  const ResolvedArchitecture architecture = model_architecture(checkpoint, recipe);
   TargetProblem problem;
+  problem.recipe = recipe;
+  problem.architecture = model_architecture(checkpoint, recipe);
+  const ResolvedArchitecture& architecture = problem.architecture;
   problem.groups = groups_of(architecture, recipe);
   // By candidate and tensor; the last is of what stays unquantized.
   std::vector<std::vector<std::uint64_t>> bytes;
   std::vector<std::optional<Scheme>> order;
+  std::vector<SchemeChoice> choices;  // of the first candidate's plan
   for (const std::optional<Scheme> scheme : target_schemes(recipe)) {
     if (!scheme || std::ranges::none_of(problem.groups, [&](const TargetGroup& group) {
           return may_have(group, scheme);
         })) {
       continue;
     }
-    Recipe candidate = candidate_recipe(recipe, *scheme);
-    for (const TargetGroup& group : problem.groups) {
-      choose_for(
-          architecture, group, may_have(group, scheme) ? scheme : std::nullopt, candidate.chosen);
-    }
-    problem.candidates.push_back({*scheme, make_plan_without_search(checkpoint, candidate)});
-    bytes.push_back(bytes_by_tensor(problem.candidates.back().plan));
+    const Plan plan = plan_of_candidate(checkpoint, problem, *scheme);
+    problem.candidates.push_back(*scheme);
+    bytes.push_back(bytes_by_tensor(plan));
     order.push_back(scheme);
+    if (choices.empty()) {
+      choices = plan.choices;
+    }
   }
   if (problem.candidates.empty()) {
     throw Error(ErrorCode::kUsage,
@@ -193,13 +206,22 @@ TargetProblem make_target_problem(const Checkpoint& checkpoint, const Recipe& re
     }
   }
   for (std::size_t tensor = 0; tensor < architecture.tensors.size(); ++tensor) {
-    const SchemeChoice& choice = problem.candidates.front().plan.choices[tensor];
+    const SchemeChoice& choice = choices[tensor];
     if (choice.is_quantized() && !choice.by_target) {
       problem.fixed_bytes += bytes.front()[tensor];
       problem.num_weights += architecture.tensors[tensor].num_elements();
     }
   }
   return problem;
+}
+
+std::vector<CandidatePlan> candidate_plans(const Checkpoint& checkpoint,
+                                           const TargetProblem& problem) {
+  std::vector<CandidatePlan> plans;
+  for (const Scheme scheme : problem.candidates) {
+    plans.push_back({scheme, plan_of_candidate(checkpoint, problem, scheme)});
+  }
+  return plans;
 }
 
 std::uint64_t TargetProblem::least_bytes() const {
@@ -222,7 +244,7 @@ std::uint64_t TargetProblem::bytes_of(const ChosenSchemes& chosen) const {
   std::uint64_t bytes = fixed_bytes;
   for (const TargetGroup& group : groups) {
     const std::optional<Scheme> scheme =
-        chosen.at(architecture().tensors[group.tensors.front()].name);
+        chosen.at(architecture.tensors[group.tensors.front()].name);
     bytes += group.bytes[static_cast<std::size_t>(std::ranges::find(group.schemes, scheme) -
                                                   group.schemes.begin())];
   }
@@ -233,7 +255,7 @@ ChosenSchemes TargetProblem::smallest_choice() const {
   ChosenSchemes chosen;
   for (const TargetGroup& group : groups) {
     const auto at = std::ranges::min_element(group.bytes) - group.bytes.begin();
-    choose_for(architecture(), group, group.schemes[static_cast<std::size_t>(at)], chosen);
+    choose_for(architecture, group, group.schemes[static_cast<std::size_t>(at)], chosen);
   }
   return chosen;
 }
@@ -277,7 +299,7 @@ std::optional<ChosenSchemes> choose_within(const TargetProblem& problem,
   }
   ChosenSchemes chosen;
   for (std::size_t group = 0; group < problem.groups.size(); ++group) {
-    choose_for(problem.architecture(),
+    choose_for(problem.architecture,
                problem.groups[group],
                problem.groups[group].schemes[(*forms)[group]],
                chosen);

@@ -33,7 +33,9 @@ struct TargetGroup {
 // What the mean of --target-bits is taken over: linears that are chosen for, and those whose scheme
 // a pattern says. Scales of activations do not count.
 struct TargetProblem {
-  std::vector<CandidatePlan> candidates;
+  Recipe recipe;  // of the job
+  ResolvedArchitecture architecture;
+  std::vector<Scheme> candidates;  // that suit any tensor
   std::vector<TargetGroup> groups;
   std::uint64_t fixed_bytes = 0;  // of the linears whose scheme a pattern says
   std::uint64_t num_weights = 0;  // with those
@@ -43,15 +45,15 @@ struct TargetProblem {
   [[nodiscard]] std::uint64_t most_bytes() const;
   [[nodiscard]] std::uint64_t bytes_of(const ChosenSchemes& chosen) const;
   [[nodiscard]] ChosenSchemes smallest_choice() const;
-
-  [[nodiscard]] const ResolvedArchitecture& architecture() const {
-    return candidates.front().plan.architecture;
-  }
 };
 
 // From headers alone. Errors: what make_plan_without_search refuses; kUsage: patterns leave nothing
 // to choose for, a tensor that no candidate suits (named).
 TargetProblem make_target_problem(const Checkpoint& checkpoint, const Recipe& recipe);
+
+// Of every candidate of the problem, which was made from this checkpoint.
+std::vector<CandidatePlan> candidate_plans(const Checkpoint& checkpoint,
+                                           const TargetProblem& problem);
 
 // Bits per weight with the smallest and the largest candidates.
 struct BitsRange {

@@ -88,10 +88,12 @@ std::optional<std::size_t> TensorMatcher::find(const std::string& name) const {
 Value TensorMatcher::value_of(const std::string& name, const Binding& binding) const {
   for (const auto& [placeholder, value] : binding) {
     if (placeholder == name) {
+      ++num_variable_;
       return Value::of(value);
     }
   }
   if (const auto variant = variants_.find(name); variant != variants_.end()) {
+    ++num_variable_;
     return Value::of(std::uint64_t{variant->second});
   }
   if (const auto condition = file_.conditions.find(name); condition != file_.conditions.end()) {
@@ -106,8 +108,16 @@ Value TensorMatcher::value_of(const std::string& name, const Binding& binding) c
 }
 
 std::uint64_t TensorMatcher::number(const std::string& expression, const Binding& binding) const {
-  return evaluate_number(expression,
-                         [&](const std::string& name) { return value_of(name, binding); });
+  if (const auto known = constants_.find(expression); known != constants_.end()) {
+    return known->second;
+  }
+  const std::uint64_t variable_before = num_variable_;
+  const std::uint64_t value =
+      evaluate_number(expression, [&](const std::string& name) { return value_of(name, binding); });
+  if (num_variable_ == variable_before) {
+    constants_.emplace(expression, value);
+  }
+  return value;
 }
 
 bool TensorMatcher::holds(const std::string& condition, const Binding& binding) const {

@@ -125,6 +125,9 @@ class TensorMatcher {
   std::optional<std::unordered_map<std::string, Match>> by_rest_;
   std::uint64_t num_names_ = 0;
   mutable int condition_depth_ = 0;
+  // Values of expressions of parameters alone: tensors by the ten thousand have the same shape.
+  mutable std::unordered_map<std::string, std::uint64_t> constants_;
+  mutable std::uint64_t num_variable_ = 0;  // placeholders and variants that were looked up
 };
 
 // Whether each of the rows is one of `num_rows` and none is taken twice.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -28,13 +29,12 @@ struct Label {
 }
 
 // Files that several inputs came from, each once, in order; long lists are told by their ends.
-std::string join_sources(const std::vector<const InputStatistics*>& inputs) {
+std::string join_sources(const std::vector<std::string>& of_inputs) {
   constexpr std::size_t kMaxListed = 8;
   std::vector<std::string> sources;
-  for (const InputStatistics* input : inputs) {
-    if (!input->source.empty() &&
-        std::find(sources.begin(), sources.end(), input->source) == sources.end()) {
-      sources.push_back(input->source);
+  for (const std::string& source : of_inputs) {
+    if (!source.empty() && std::find(sources.begin(), sources.end(), source) == sources.end()) {
+      sources.push_back(source);
     }
   }
   if (sources.size() <= kMaxListed) {
@@ -126,7 +126,11 @@ InputStatistics merge_parts(const std::string& name,
   InputStatistics merged = *parts.front();
   merged.partition = partition;
   merged.part_channels.clear();
-  merged.source = join_sources(parts);
+  std::vector<std::string> sources;
+  for (const InputStatistics* part : parts) {
+    sources.push_back(part->source);
+  }
+  merged.source = join_sources(sources);
   if (partition == Partition::kRow) {
     merged.part_channels.push_back(merged.absmean.size());
   }
@@ -217,33 +221,36 @@ Statistics merge_tensor_parallel(const std::vector<Statistics>& parts,
   return merged;
 }
 
-Statistics merge_runs(const std::vector<Statistics>& runs) {
-  if (runs.empty()) {
+void RunMerger::add(Statistics run) {
+  const std::size_t number = num_runs_++;
+  for (auto& [name, input] : run) {
+    Origin& origin = origins_[name];
+    origin.sources.push_back(input.source);
+    const auto [found, is_new] = merged_.try_emplace(name);
+    if (is_new) {
+      origin.first_run = number;
+      found->second = std::move(input);
+      continue;
+    }
+    InputStatistics& merged = found->second;
+    if (!merged.has_count || !input.has_count) {
+      refuse(name,
+             fmt::format("run {} has no token count, so it cannot be weighted",
+                         merged.has_count ? number : origin.first_run));
+    }
+    add_run(name, merged, input, {"run", number, origin.first_run});
+  }
+}
+
+Statistics RunMerger::finish() {
+  if (num_runs_ == 0) {
     throw Error(ErrorCode::kInput, "statistics: there are no runs to merge");
   }
-  std::map<std::string, std::vector<std::size_t>> runs_of;
-  for (std::size_t run = 0; run < runs.size(); ++run) {
-    for (const auto& [name, input] : runs[run]) {
-      runs_of[name].push_back(run);
-    }
+  for (auto& [name, input] : merged_) {
+    input.source = join_sources(origins_.at(name).sources);
   }
-  Statistics merged;
-  for (const auto& [name, indices] : runs_of) {
-    std::vector<const InputStatistics*> found;
-    for (const std::size_t run : indices) {
-      found.push_back(&runs[run].at(name));
-      if (indices.size() > 1 && !found.back()->has_count) {
-        refuse(name, fmt::format("run {} has no token count, so it cannot be weighted", run));
-      }
-    }
-    InputStatistics& result = merged.emplace(name, *found.front()).first->second;
-    for (std::size_t i = 1; i < found.size(); ++i) {
-      add_run(name, result, *found[i], {"run", indices[i], indices.front()});
-    }
-    result.source = join_sources(found);
-  }
-  check_statistics(merged);
-  return merged;
+  check_statistics(merged_);
+  return std::move(merged_);
 }
 
 }  // namespace quantmill

@@ -1,8 +1,10 @@
 #pragma once
 
-// Puts together what tensor-parallel ranks, or several runs, recorded. Pure functions.
+// Puts together what tensor-parallel ranks, or several runs, recorded.
 
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,23 @@ Statistics merge_tensor_parallel(const std::vector<Statistics>& parts,
 // have keeps theirs. Runs that were recorded on different numbers of ranks give a single part.
 // Errors, kInput, naming input and run: no runs, different numbers of channels, partitions or kinds
 // of vectors, an input without a count in one of several runs, more tokens than 64 bits can count.
-Statistics merge_runs(const std::vector<Statistics>& runs);
+// Holds what is merged and one run, however many there are.
+class RunMerger {
+ public:
+  void add(Statistics run);
+
+  // Of all that were added; the last call.
+  Statistics finish();
+
+ private:
+  struct Origin {
+    std::size_t first_run = 0;
+    std::vector<std::string> sources;  // of each run that has the input
+  };
+
+  Statistics merged_;
+  std::map<std::string, Origin> origins_;
+  std::size_t num_runs_ = 0;
+};
 
 }  // namespace quantmill

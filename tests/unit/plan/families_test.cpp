@@ -18,6 +18,7 @@
 #include "plan/quark_config.h"
 #include "plan/selection.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/released_model.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -29,74 +30,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
 
-struct Model {
-  std::string config;
-  std::string architecture;
-  std::vector<SourceTensor> tensors;
-  std::size_t num_tensors = 0;
-  std::size_t num_folds = 0;
-};
-
-// "0-2,5" is 0, 1, 2, 5.
-std::vector<std::string> numbers(const std::string& ranges) {
-  std::vector<std::string> found;
-  for (std::size_t begin = 0; begin < ranges.size();) {
-    const std::size_t end = std::min(ranges.find(',', begin), ranges.size());
-    const std::string range = ranges.substr(begin, end - begin);
-    const std::size_t dash = std::min(range.find('-'), range.size());
-    const int first = std::stoi(range.substr(0, dash));
-    const int last = dash == range.size() ? first : std::stoi(range.substr(dash + 1));
-    for (int number = first; number <= last; ++number) {
-      found.push_back(std::to_string(number));
-    }
-    begin = end + 1;
-  }
-  return found;
-}
-
-void add_tensors(const std::string& pattern,
-                 const std::vector<std::uint64_t>& shape,
-                 std::vector<SourceTensor>& tensors) {
-  const std::size_t open = pattern.find('[');
-  if (open == std::string::npos) {
-    SourceTensor tensor;
-    tensor.entry.name = pattern;
-    tensor.entry.dtype = DType::kBf16;
-    tensor.entry.shape = shape;
-    tensors.push_back(tensor);
-    return;
-  }
-  const std::size_t close = pattern.find(']');
-  for (const std::string& number : numbers(pattern.substr(open + 1, close - open - 1))) {
-    add_tensors(pattern.substr(0, open) + number + pattern.substr(close + 1), shape, tensors);
-  }
-}
-
-// A file's name as gtest takes it.
-std::string test_name(const std::filesystem::path& file) {
-  std::string name = file.stem().string();
-  std::ranges::replace_if(
-      name, [](char c) { return c == '-' || c == '.'; }, '_');
-  return name;
-}
-
-// Test name -> file.
-std::map<std::string, std::filesystem::path> model_files() {
-  std::map<std::string, std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(test::golden("families"))) {
-    files.emplace(test_name(entry.path()), entry.path());
-  }
-  return files;
-}
-
-Model read_model(const std::string& name) {
-  const auto json = nlohmann::json::parse(test::read_text(model_files().at(name)));
-  Model model{json["config"].dump(), json["architecture"], {}, json["tensors"], json["folds"]};
-  for (const auto& line : json["header"]) {
-    add_tensors(line[0], line[1], model.tensors);
-  }
-  return model;
-}
+using test::add_tensors;
+using test::read_released_model;
+using test::released_models;
+using Model = test::ReleasedModel;
 
 constexpr std::size_t kAll = 1'000'000;
 constexpr std::size_t kSmall = 10'000;
@@ -104,8 +41,8 @@ constexpr std::size_t kSmall = 10'000;
 // Of models with fewer tensors than `limit`.
 std::vector<std::string> model_names(std::size_t limit) {
   std::vector<std::string> names;
-  for (const auto& [name, file] : model_files()) {
-    if (read_model(name).num_tensors < limit) {
+  for (const auto& [name, file] : released_models()) {
+    if (read_released_model(name).num_tensors < limit) {
       names.push_back(name);
     }
   }
@@ -136,7 +73,7 @@ class Families : public testing::TestWithParam<std::string> {};
 class SmallFamilies : public Families {};
 
 TEST_P(Families, EveryTensorIsKnownAndEveryFoldIsThere) {
-  const Model model = read_model(GetParam());
+  const Model model = read_released_model(GetParam());
   ASSERT_EQ(model.tensors.size(), model.num_tensors);
   const ResolvedArchitecture resolved = resolve(model, model.tensors);
   EXPECT_EQ(resolved.name, model.architecture);
@@ -149,7 +86,7 @@ TEST_P(Families, EveryTensorIsKnownAndEveryFoldIsThere) {
 }
 
 TEST_P(SmallFamilies, AnUnknownAMissingAndAMisshapenTensorAreNamed) {
-  const Model model = read_model(GetParam());
+  const Model model = read_released_model(GetParam());
   const auto refusal = [&](const std::vector<SourceTensor>& tensors) {
     return test::error_of([&] { resolve(model, tensors); }).message();
   };
@@ -176,7 +113,7 @@ const ResolvedArchitecture& resolved_release(const std::string& name) {
   if (found != all.end()) {
     return found->second;
   }
-  const Model model = read_model(name);
+  const Model model = read_released_model(name);
   return all.emplace(name, resolve(model, model.tensors)).first->second;
 }
 
@@ -277,7 +214,7 @@ TEST(ReleasedFamilies, MultiTokenPredictionHasTheLinearsOfALayerOnRequest) {
 
 // Kimi K2 with the layer that its config.json has a key for.
 TEST(ReleasedFamilies, AFamilyOfAnothersLayersHasItsMultiTokenPredictionToo) {
-  Model model = read_model("kimi_k2");
+  Model model = read_released_model("kimi_k2");
   model.config.replace(
       model.config.find("\"num_nextn_predict_layers\":0"), 28, "\"num_nextn_predict_layers\":1");
   std::vector<SourceTensor> more;

@@ -26,6 +26,14 @@ Partition all_replicated(const std::string&) {
   return Partition::kReplicated;
 }
 
+Statistics merge_runs(const std::vector<Statistics>& runs) {
+  RunMerger merger;
+  for (const Statistics& run : runs) {
+    merger.add(run);
+  }
+  return merger.finish();
+}
+
 std::string refusal(const std::function<void()>& act) {
   try {
     act();

@@ -1,0 +1,83 @@
+"""What the benchmarks of whole jobs share: runs with their times, the machine in words, bars as SVG. Standard library only."""
+import html
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("QUANTMILL", ROOT / "build" / "cpu" / "bin" / "quantmill"))
+
+
+def measured(command, **how):
+    """Runs it; (seconds, the largest resident size of a process in MB by GNU time, what it printed)."""
+    os.sync()  # what an earlier run left to be written is not this one's
+    words = [str(word) for word in command]
+    ranks = words.index("--") if words[0] == "mpirun" else 0
+    words = [word for word in words[:ranks] + ["/usr/bin/time", "-f", "peak %M"] + words[ranks:] if word != "--"]
+    begun = time.monotonic()
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **how)
+    seconds = time.monotonic() - begun
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(words)}\nended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return seconds, max(int(kb) for kb in re.findall(r"^peak (\d+)$", done.stderr, re.M)) / 1024, done.stdout
+
+
+def launch(ranks):
+    """What starts so many ranks; one needs nothing."""
+    return ["mpirun", "-np", ranks, "--"] if ranks > 1 else []
+
+
+def machine(folder):
+    """In words, with the file system that `folder` is on."""
+    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "CPU")
+    flags = Path("/proc/cpuinfo").read_text()
+    isa = "AVX-512" if "avx512bw" in flags else "AVX2" if "avx2" in flags else "neither AVX2 nor AVX-512"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True).stdout.strip()
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "vectors": isa, "memory_gib": round(memory), "file_system": kind,
+            "system": f"{platform.system()} {platform.release()}", "load_at_start": round(os.getloadavg()[0], 1)}
+
+
+def describe(where):
+    return (f"{where['cpu']}, {where['cores']} cores, {where['vectors']}, {where['memory_gib']} GiB, files on {where['file_system']}, "
+            f"{where['system']}; load average when it began {where['load_at_start']}")
+
+
+def summary(seconds):
+    return {"median": round(statistics.median(seconds), 3), "least": round(min(seconds), 3), "most": round(max(seconds), 3), "runs": len(seconds)}
+
+
+def write_json(path, content):
+    if path:
+        Path(path).write_text(json.dumps(content, indent=1) + "\n")
+    print(json.dumps(content, indent=1))
+
+
+def bars(title, values, unit):
+    """[(name, value)] as an SVG picture with a logarithmic axis."""
+    left, right, line = 300, 560, 26
+    least = 10 ** math.floor(math.log10(min(value for _, value in values)))
+    most = 10 ** math.ceil(math.log10(max(value for _, value in values)))
+    height = 60 + line * len(values)
+    place = lambda value: left + (right - left) * math.log(value / least) / math.log(most / least)  # noqa: E731
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {height}" font-family="sans-serif" font-size="13">',
+             f'<rect width="640" height="{height}" fill="#ffffff"/>', f'<text x="10" y="22" font-size="15">{html.escape(title)}</text>']
+    decade = least
+    while decade <= most:
+        at = place(decade)
+        parts.append(f'<path d="M{at:.1f} 34V{height - 22}" stroke="#cccccc"/><text x="{at:.1f}" y="{height - 6}" text-anchor="middle" '
+                     f'fill="#555555">{decade:g} {unit}</text>')
+        decade *= 10
+    for number, (name, value) in enumerate(values):
+        top = 38 + line * number
+        color = "#2b6cb0" if name.startswith("quantmill") else "#999999"
+        parts.append(f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{html.escape(name)}</text>'
+                     f'<rect x="{left}" y="{top}" width="{place(value) - left:.1f}" height="{line - 8}" fill="{color}"/>'
+                     f'<text x="{place(value) + 5:.1f}" y="{top + 14}">{value:.3g}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
