@@ -98,7 +98,7 @@ struct WriteTask {
 };
 
 // Scaling::kBlockGrid tries many candidates: of each reader it looks at so many rows.
-constexpr std::uint64_t kBlockGridRows = 1024;
+constexpr std::uint64_t kBlockGridRows = 512;
 
 // Rows begin, begin + step, … < end of one reader, whose error is added up for every candidate s of
 // a fold group.
