@@ -59,8 +59,7 @@ def make_table(model, path, target):
 def plans(folder):
     model = save_sparse(folder / "trillion", FAMILY)
     plain, what = plan(model)
-    tasks = len(what["write_tasks"]) if "write_tasks" in what else None
-    rows = {"plan": plain | {"source_gb": round(what["source_bytes"] / 1e9), "tensors": len(what["tensors"]), "write_tasks": tasks}}
+    rows = {"plan": plain | {"source_gb": round(what["source_bytes"] / 1e9), "tensors": len(what["tensors"])}}
     table = folder / "errors.json"
     make_table(model, table, "700G")
     rows["plan --target-size 700G"], _ = plan(model, "--target-size", "700G", "--error-table", table)
