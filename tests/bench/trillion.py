@@ -33,8 +33,8 @@ SMALL = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32
 
 
 def plan(model, *options):
-    seconds, peak, said = measured([PROGRAM, "plan", model, model.parent / "out", "--scaling", "none", *options, "--json"])
-    return {"seconds": round(seconds, 2), "peak_mb": round(peak)}, json.loads(said)
+    seconds, cpu, peak, said = measured([PROGRAM, "plan", model, model.parent / "out", "--scaling", "none", *options, "--json"])
+    return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), "peak_mb": round(peak)}, json.loads(said)
 
 
 def make_table(model, path, target):
@@ -156,7 +156,7 @@ def merge(folder, layers):
     first, second, merged = folder / "a.h5", folder / "b.h5", folder / "ab.h5"
     save_experts(first, layers, 1)
     save_experts(second, layers, 2)
-    seconds, peak, _ = measured([PROGRAM, "stats", "merge", first, second, "-o", merged])
+    seconds, _, peak, _ = measured([PROGRAM, "stats", "merge", first, second, "-o", merged])
     found = {"layers": layers, "inputs": layers * 768, "file_mb": round(first.stat().st_size / 1e6), "seconds": round(seconds, 2), "peak_mb": round(peak)}
     for path in (first, second, merged):
         path.unlink()
