@@ -4,9 +4,9 @@ import json
 import math
 import os
 import platform
-import re
 import statistics
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,17 +15,20 @@ PROGRAM = Path(os.environ.get("QUANTMILL", ROOT / "build" / "cpu" / "bin" / "qua
 
 
 def measured(command, **how):
-    """Runs it; (seconds, the largest resident size of a process in MB by GNU time, what it printed)."""
+    """Runs it; (seconds, CPU seconds of all ranks, the largest resident size of a process in MB by GNU time, what it printed)."""
     os.sync()  # what an earlier run left to be written is not this one's
     words = [str(word) for word in command]
     ranks = words.index("--") if words[0] == "mpirun" else 0
-    words = [word for word in words[:ranks] + ["/usr/bin/time", "-f", "peak %M"] + words[ranks:] if word != "--"]
-    begun = time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, check=False, **how)
-    seconds = time.monotonic() - begun
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(words)}\nended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    return seconds, max(int(kb) for kb in re.findall(r"^peak (\d+)$", done.stderr, re.M)) / 1024, done.stdout
+    with tempfile.NamedTemporaryFile() as peaks:  # a line of each rank
+        timer = ["/usr/bin/time", "-f", "%M %U %S", "-a", "-o", peaks.name]
+        words = [word for word in words[:ranks] + timer + words[ranks:] if word != "--"]
+        begun = time.monotonic()
+        done = subprocess.run(words, capture_output=True, text=True, check=False, **how)
+        seconds = time.monotonic() - begun
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(words)}\nended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        used = [[float(word) for word in line.split()] for line in Path(peaks.name).read_text().splitlines()]
+        return seconds, sum(user + system for _, user, system in used), max(peak for peak, *_ in used) / 1024, done.stdout
 
 
 def launch(ranks):

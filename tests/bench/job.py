@@ -11,6 +11,7 @@ The page cache is warm: a first round is not counted. The floors are
   copy, sync          `cp` of the source, and fsync
 PYTHON is a Python with amd-quark and llmcompressor (0.13 and 0.14.0.1 were tried); each peer that it lacks is left out, and
 that is said. Peers get all cores. Their time is given with and without what passes before they begin (starting, imports).
+CPU seconds are of all ranks and threads: where others use the machine they say more than seconds.
 FILE is a script that quantizes SRC with CALIB to OUT on a device called "cuda", here the CPU; on a smaller drafter
 (--seed-gigabytes), once, and its time is told per weight.
 """
@@ -52,32 +53,33 @@ class Bench:
         self.work = work
         self.source = arguments.folder / "drafter"
         self.file = self.source / "model.safetensors"
-        self.rows = {}  # name -> {"seconds": [...], "peak_mb": [...], "before": [...]}
+        self.rows = {}  # name -> {"seconds": [...], "cpu": [...], "peak_mb": [...], "before": [...]}
         self.output_bytes = 0
         self.left_out = []
 
-    def note(self, counts, name, seconds, peak=None, before=None):
+    def note(self, counts, name, seconds, cpu, peak=None, before=None):
         if counts:
-            row = self.rows.setdefault(name, {"seconds": [], "peak_mb": [], "before": []})
+            row = self.rows.setdefault(name, {"seconds": [], "cpu": [], "peak_mb": [], "before": []})
             row["seconds"].append(seconds)
+            row["cpu"].append(cpu)
             row["peak_mb"] += [] if peak is None else [peak]
             row["before"] += [] if before is None else [before]
-            print(f"{name:45} {seconds:8.2f} s", file=sys.stderr)
+            print(f"{name:45} {seconds:8.2f} s {cpu:8.2f} of CPU", file=sys.stderr)
 
     def quantmill(self, counts, what, ranks, threads):
         out = self.work / "out"
         options = ["--scaling", "none"] if what == NEAREST else ["--stats", self.arguments.folder / "calib"]
-        seconds, peak, _ = measured([*launch(ranks), PROGRAM, "quantize", self.source, out, *options, "--threads", threads,
+        seconds, cpu, peak, _ = measured([*launch(ranks), PROGRAM, "quantize", self.source, out, *options, "--threads", threads,
                                      "--memory", self.arguments.memory, "--quiet"])
         self.output_bytes = (out / "model.safetensors").stat().st_size
         shutil.rmtree(out)
         how = f"{ranks} rank{'s' * (ranks > 1)}" + (f" of {threads} threads" if threads > 1 else "")
-        self.note(counts, f"{what}, {how}", seconds, peak)
+        self.note(counts, f"{what}, {how}", seconds, cpu, peak)
 
     def floor(self, counts):
         os.sync()
         target = self.work / "floor"
-        begun = time.monotonic()
+        begun, used = time.monotonic(), cpu_seconds()
         piece = bytearray(8 << 20)
         with open(self.file, "rb", buffering=0) as file:
             while file.readinto(piece):
@@ -87,18 +89,18 @@ class Bench:
             while left > 0:
                 left -= file.write(memoryview(piece)[:min(left, len(piece))])
             os.fsync(file.fileno())
-        self.note(counts, FLOOR, time.monotonic() - begun)
+        self.note(counts, FLOOR, time.monotonic() - begun, cpu_seconds() - used)
         target.unlink()
 
     def copy(self, counts):
         os.sync()
         target = self.work / "copy"
-        begun = time.monotonic()
+        begun, used = time.monotonic(), cpu_seconds()
         subprocess.run(["cp", self.file, target], check=True)
         descriptor = os.open(target, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
-        self.note(counts, COPY, time.monotonic() - begun)
+        self.note(counts, COPY, time.monotonic() - begun, cpu_seconds() - used)
         target.unlink()
 
     def environment(self):
@@ -119,10 +121,10 @@ class Bench:
     def peer(self, name):
         out = self.work / "out"
         begun = time.time()
-        seconds, peak, said = measured([self.arguments.peers, "-c", PEERS[name], self.source, out], env=self.environment())
+        seconds, cpu, peak, said = measured([self.arguments.peers, "-c", PEERS[name], self.source, out], env=self.environment())
         ready = float(next(line.split()[1] for line in said.splitlines() if line.startswith("ready")))
         shutil.rmtree(out)
-        self.note(True, name, seconds, peak, ready - begun)
+        self.note(True, name, seconds, cpu, peak, ready - begun)
 
     def seed(self):
         """Seconds for each of the weights of a smaller drafter, and how many these are."""
@@ -132,11 +134,16 @@ class Bench:
         script = self.work / "seed.py"
         script.write_text(self.arguments.seed_script.read_text().replace('dev = "cuda"', 'dev = "cpu"'))
         out = self.work / "out"
-        seconds, _, _ = measured([self.arguments.peers, script, folder / "drafter", folder / "calib", out], env=self.environment())
+        seconds, cpu, _, _ = measured([self.arguments.peers, script, folder / "drafter", folder / "calib", out], env=self.environment())
         shutil.rmtree(out)
         weights = (folder / "drafter" / "model.safetensors").stat().st_size // 2
         print(f"{'script':45} {seconds:8.2f} s for {weights / 1e6:.0f} M weights", file=sys.stderr)
-        return seconds / weights, weights
+        return seconds / weights, cpu / weights, weights
+
+
+def cpu_seconds():
+    """Of this process and of those that it waited for."""
+    return sum(os.times()[:4])
 
 
 def make_drafter(folder, gigabytes):
@@ -168,7 +175,7 @@ def collect(bench, where, seed):
     for name, row in bench.rows.items():
         rows[name] = summary(row["seconds"]) | {
             "source_gb_per_second": round(2e-9 * weights / median[name], 3), "ratio_to_floor": round(median[name] / median[FLOOR], 2),
-            "peak_mb": round(max(row["peak_mb"])) if row["peak_mb"] else None,
+            "cpu_seconds": round(statistics.median(row["cpu"]), 2), "peak_mb": round(max(row["peak_mb"])) if row["peak_mb"] else None,
             "median_without_imports": round(statistics.median(a - b for a, b in zip(row["seconds"], row["before"])), 3) if row["before"] else None}
     fastest = {what: min(median[f"{what}, {how}"] for how in ("1 rank", "2 ranks", "1 rank of 2 threads")) for what in (NEAREST, DEFAULT)}
     ratios = {f"{what}: least median to floor": round(seconds / median[FLOOR], 2) for what, seconds in fastest.items()}
@@ -180,20 +187,20 @@ def collect(bench, where, seed):
         ratios |= {f"the script to {what}": round(seed[0] * weights / seconds) for what, seconds in fastest.items()}
     return {"machine": where, "source_gb": round(2e-9 * weights, 3), "weights": weights, "output_gb": round(1e-9 * bench.output_bytes, 3),
             "rows": rows, "ratios": ratios, "left_out": bench.left_out,
-            "script": {"seconds_per_weight": seed[0], "weights": seed[1], "seconds_for_this_many": round(seed[0] * weights, 1)} if seed else None}
+            "script": {"weights": seed[2], "seconds_for_this_many": round(seed[0] * weights, 1), "cpu_seconds_for_this_many": round(seed[1] * weights, 1)} if seed else None}
 
 
 def table(found):
     lines = [f"{describe(found['machine'])}. BF16 drafter of {found['source_gb']} GB, output {found['output_gb']} GB, page cache warm.", "",
-             "| | median s (runs) | without imports | GB/s of source | to the floor | peak MB |", "|---|---|---|---|---|---|"]
+             "| | median s (runs) | without imports | CPU s | GB/s of source | to the floor | peak MB |", "|---|---|---|---|---|---|---|"]
     for name, row in found["rows"].items():
         lines.append(f"| {name} | {row['median']:.2f} ({row['runs']}: {row['least']:.2f} to {row['most']:.2f}) | "
-                     f"{row['median_without_imports'] or ''} | {row['source_gb_per_second']} | {row['ratio_to_floor']} | {row['peak_mb'] or ''} |")
+                     f"{row['median_without_imports'] or ''} | {row['cpu_seconds']} | {row['source_gb_per_second']} | {row['ratio_to_floor']} | {row['peak_mb'] or ''} |")
     if found["script"]:
         script = found["script"]
         seconds = script["seconds_for_this_many"]
         floor = found["rows"][FLOOR]["median"]
-        lines.append(f"| the script, from {script['weights'] / 1e6:.0f} M weights | {seconds} (1) | | {found['source_gb'] / seconds:.4f} | "
+        lines.append(f"| the script, from {script['weights'] / 1e6:.0f} M weights | {seconds} (1) | | {script['cpu_seconds_for_this_many']} | {found['source_gb'] / seconds:.4f} | "
                      f"{seconds / floor:.0f} | |")
     return "\n".join([*lines, "", *(f"- {name}: {value}" for name, value in found["ratios"].items()),
                       *(f"- left out: {line}" for line in found["left_out"])]) + "\n"

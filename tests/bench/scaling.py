@@ -74,17 +74,18 @@ class Jobs:
     def run(self, source, options, ranks=1, memory="512M"):
         """Medians of seconds, the largest rank in MB, and the seconds of each phase."""
         out = self.folder / "out"
-        seconds, peaks, phases = [], [], []
+        seconds, used, peaks, phases = [], [], [], []
         for run in range(self.runs + 1):
-            took, peak, _ = measured([*launch(ranks), PROGRAM, "quantize", source, out, *options, "--threads", 1, "--memory", memory, "--quiet"])
+            took, cpu, peak, _ = measured([*launch(ranks), PROGRAM, "quantize", source, out, *options, "--threads", 1, "--memory", memory, "--quiet"])
             if run:
                 seconds.append(took)
+                used.append(cpu)
                 peaks.append(peak)
                 phases.append({entry["name"]: entry["seconds"] for entry in json.loads((out / "quantmill_run.json").read_text())["phases"]})
             shutil.rmtree(out)
         median = statistics.median(seconds)
         print(f"{source.parent.name} {' '.join(map(str, options))} {ranks} ranks {memory}: {median:.2f} s {max(peaks):.0f} MB", file=sys.stderr)
-        return {"seconds": round(median, 3), "peak_mb": round(max(peaks), 1),
+        return {"seconds": round(median, 3), "cpu_seconds": round(statistics.median(used), 2), "peak_mb": round(max(peaks), 1),
                 "phases": {name: round(statistics.median(found[name] for found in phases), 3) for name in phases[0]}}
 
 
@@ -114,7 +115,7 @@ def over_sizes(jobs, sizes, largest_default):
         for what, options in ((NEAREST, nearest()), (DEFAULT, default(folder))):
             if what == NEAREST or gigabytes <= largest_default:
                 row = {"gb": round(size, 3), "what": what} | jobs.run(source, options)
-                rows.append(row | {"seconds_per_gb": round(row["seconds"] / size, 3)})
+                rows.append(row | {"seconds_per_gb": round(row["seconds"] / size, 3), "cpu_seconds_per_gb": round(row["cpu_seconds"] / size, 3)})
         shutil.rmtree(folder)
     return rows
 
@@ -128,7 +129,7 @@ def over_tensors(jobs, counts, gigabytes):
         shutil.rmtree(folder)
     if len(rows) > 1:  # what a tensor costs beyond its bytes
         for row in rows[1:]:
-            row["microseconds_per_tensor"] = round(1e6 * (row["seconds"] - rows[0]["seconds"]) / (row["tensors"] - rows[0]["tensors"]), 1)
+            row["cpu_microseconds_per_tensor"] = round(1e6 * (row["cpu_seconds"] - rows[0]["cpu_seconds"]) / (row["tensors"] - rows[0]["tensors"]), 1)
     return rows
 
 

@@ -33,8 +33,8 @@ SMALL = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32
 
 
 def plan(model, *options):
-    seconds, peak, said = measured([PROGRAM, "plan", model, model.parent / "out", "--scaling", "none", *options, "--json"])
-    return {"seconds": round(seconds, 2), "peak_mb": round(peak)}, json.loads(said)
+    seconds, cpu, peak, said = measured([PROGRAM, "plan", model, model.parent / "out", "--scaling", "none", *options, "--json"])
+    return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), "peak_mb": round(peak)}, json.loads(said)
 
 
 def make_table(model, path, target):
@@ -59,8 +59,7 @@ def make_table(model, path, target):
 def plans(folder):
     model = save_sparse(folder / "trillion", FAMILY)
     plain, what = plan(model)
-    tasks = len(what["write_tasks"]) if "write_tasks" in what else None
-    rows = {"plan": plain | {"source_gb": round(what["source_bytes"] / 1e9), "tensors": len(what["tensors"]), "write_tasks": tasks}}
+    rows = {"plan": plain | {"source_gb": round(what["source_bytes"] / 1e9), "tensors": len(what["tensors"])}}
     table = folder / "errors.json"
     make_table(model, table, "700G")
     rows["plan --target-size 700G"], _ = plan(model, "--target-size", "700G", "--error-table", table)
@@ -157,7 +156,7 @@ def merge(folder, layers):
     first, second, merged = folder / "a.h5", folder / "b.h5", folder / "ab.h5"
     save_experts(first, layers, 1)
     save_experts(second, layers, 2)
-    seconds, peak, _ = measured([PROGRAM, "stats", "merge", first, second, "-o", merged])
+    seconds, _, peak, _ = measured([PROGRAM, "stats", "merge", first, second, "-o", merged])
     found = {"layers": layers, "inputs": layers * 768, "file_mb": round(first.stat().st_size / 1e6), "seconds": round(seconds, 2), "peak_mb": round(peak)}
     for path in (first, second, merged):
         path.unlink()
