@@ -45,7 +45,7 @@ std::string origin_of(const CLI::App& command,
                       const Json& plain,
                       const Json& effective,
                       const std::string& key) {
-  if (const std::string option = option_of(key); !option.empty() && command.count(option) > 0) {
+  if (std::string option = option_of(key); !option.empty() && command.count(option) > 0) {
     return option;
   }
   if (file.contains(key)) {

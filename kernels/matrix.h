@@ -27,8 +27,8 @@ struct ConstFloatMatrix {
   ConstFloatMatrix(const float* values, std::size_t num_rows, std::size_t num_cols)
       : data(values), rows(num_rows), cols(num_cols) {}
 
-  // NOLINTNEXTLINE(google-explicit-constructor): a read-only view of the same matrix, like
-  // span<const T> of span<T>
+  // Not explicit: it is a read-only view of the same matrix, as span<const T> is of span<T>, and no
+  // value changes on the way.
   ConstFloatMatrix(FloatMatrix other) : data(other.data), rows(other.rows), cols(other.cols) {}
 
   [[nodiscard]] std::span<const float> row(std::size_t index) const {

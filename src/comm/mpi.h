@@ -37,6 +37,8 @@ class Communicator {
   // All ranks of the job.
   static Communicator world();
 
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();

@@ -56,8 +56,8 @@ class FeedbackFactors {
 
  private:
   [[nodiscard]] bool knows_inputs(std::size_t tensor) const;
-  std::shared_ptr<const ErrorFeedback> make(const TensorWork& work,
-                                            const std::vector<ActivationFold>& folds) const;
+  [[nodiscard]] std::shared_ptr<const ErrorFeedback> make(
+      const TensorWork& work, const std::vector<ActivationFold>& folds) const;
 
   const Plan& plan_;
   const Statistics& statistics_;

@@ -57,8 +57,8 @@ class SchemeCodec {
                  std::span<const std::span<std::byte>> parts,
                  const ErrorFeedback& feedback);
   // One float for each group of columns of what was encoded last.
-  std::vector<float> group_scales(ConstFloatMatrix values,
-                                  std::span<const std::span<std::byte>> parts) const;
+  [[nodiscard]] std::vector<float> group_scales(ConstFloatMatrix values,
+                                                std::span<const std::span<std::byte>> parts) const;
   void encode_nvfp4(ConstFloatMatrix values,
                     std::span<const std::span<std::byte>> parts,
                     std::span<const float> importance);

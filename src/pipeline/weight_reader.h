@@ -60,7 +60,7 @@ class WeightReader {
   // and after load_stored() the second dimension. Exact for plain weights and MX; otherwise code
   // times scale, rounded to float once. Returns the first NaN or infinity in row order, if there is
   // one.
-  std::optional<MatrixPosition> decode(std::uint64_t first, FloatMatrix out) const;
+  [[nodiscard]] std::optional<MatrixPosition> decode(std::uint64_t first, FloatMatrix out) const;
 
   // The loaded rows of a quantized weight, code by code; rows.rows and rows.cols are set. kInput
   // for columns that are in groups of their own order.

@@ -303,7 +303,7 @@ void check_layout(Scheme scheme, Layout layout) {
     }
   }
   throw Error(ErrorCode::kUsage,
-              fmt::format("layout \"{}\" takes the schemes {}, and scheme \"{}\" the layouts {}",
+              fmt::format(R"(layout "{}" takes the schemes {}, and scheme "{}" the layouts {})",
                           layout_name(layout),
                           fmt::join(schemes, ", "),
                           scheme_name(scheme),

@@ -26,6 +26,8 @@ class GramFile {
   // Errors: as read_statistics.
   explicit GramFile(const std::filesystem::path& file);
   ~GramFile();
+  GramFile(const GramFile&) = delete;
+  GramFile& operator=(const GramFile&) = delete;
   GramFile(GramFile&&) noexcept;
   GramFile& operator=(GramFile&&) noexcept;
 
