@@ -73,8 +73,8 @@ template <std::size_t W, ElementFormat F>
   }
 }
 
-// The magnitudes of a block, and the scale byte of them in every lane.
-template <std::size_t W, ElementFormat F>
+// The magnitudes of a block.
+template <std::size_t W>
 [[gnu::always_inline]] inline void load_magnitudes(
     const float* values, typename Lanes<W>::Float (&magnitudes)[kBlockVectors<W>]) {
   for (std::size_t v = 0; v < kBlockVectors<W>; ++v) {
@@ -98,7 +98,7 @@ template <std::size_t W, ElementFormat F, bool IsSeed, bool IsSearched>
   Ints bytes[kBlocksTogether];
   for (std::size_t i = 0; i < count; ++i) {
     Float magnitudes[kVectors];
-    load_magnitudes<W, F>(task.values + (first + i) * kMxBlock, magnitudes);
+    load_magnitudes<W>(task.values + (first + i) * kMxBlock, magnitudes);
     Ints amax;
     block_amax<W>(magnitudes, amax);
     block_scale_bytes<W, F>(amax, task.carry, bytes[i]);

@@ -150,7 +150,8 @@ class GroupSearcher {
     const Activation& activation = plan_.architecture.activations[task.activation];
     const ColumnMap& columns = activation.columns;
     const std::uint64_t cols = columns.num_columns();
-    expand_candidates(columns);
+    const std::vector<float> expanded = spread_candidates(columns, candidates_);
+    const std::span<const float> importance = column_importance(activation);
     block_sums_.assign(cols / kMxBlock * candidates_.size(), 0.0);
     const std::uint64_t most = rows_at_a_time(tensor.in_features(), kMxCurveRows);
     for (std::uint64_t first = 0; first < sample.rows.size(); first += most) {
@@ -160,8 +161,8 @@ class GroupSearcher {
       mx_error_curve(context_,
                      spec,
                      {values_.data(), count, cols},
-                     column_importance(activation),
-                     {expanded_candidates_.data(), candidates_.size(), cols},
+                     importance,
+                     {expanded.data(), candidates_.size(), cols},
                      block_sums_,
                      std::span(sample.weights).subspan(first, count));
     }
@@ -170,15 +171,6 @@ class GroupSearcher {
       for (std::size_t i = 0; i < errors.size(); ++i) {
         errors[i] += block_sums_[block * errors.size() + i];
       }
-    }
-  }
-
-  // By column of the readers.
-  void expand_candidates(const ColumnMap& columns) {
-    expanded_candidates_.clear();
-    for (const std::vector<float>& candidate : candidates_) {
-      const std::vector<float> spread = spread_channels(columns, candidate);
-      expanded_candidates_.insert(expanded_candidates_.end(), spread.begin(), spread.end());
     }
   }
 
@@ -230,7 +222,6 @@ class GroupSearcher {
   std::vector<RowSample> samples_;  // of each of its tasks
   std::vector<float> alike_;
   std::vector<std::vector<float>> candidates_;  // s by channel
-  std::vector<float> expanded_candidates_;      // of the reader that is worked on
   bool by_blocks_ = true;
   std::size_t num_units_ = 0;
   std::vector<double> errors_;  // [units, candidates]

@@ -147,6 +147,16 @@ std::vector<float> spread_channels(const ColumnMap& columns, std::span<const flo
   return values;
 }
 
+std::vector<float> spread_candidates(const ColumnMap& columns,
+                                     const std::vector<std::vector<float>>& candidates) {
+  std::vector<float> all;
+  for (const std::vector<float>& candidate : candidates) {
+    const std::vector<float> spread = spread_channels(columns, candidate);
+    all.insert(all.end(), spread.begin(), spread.end());
+  }
+  return all;
+}
+
 std::vector<double> pooled_weight_rms(const ResolvedArchitecture& architecture,
                                       const FoldGroup& group,
                                       const MagnitudeTable& magnitudes) {

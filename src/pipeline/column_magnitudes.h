@@ -56,6 +56,10 @@ MagnitudeTable measure_column_magnitudes(const Team& team,
 // One value per column of an activation from one per channel.
 std::vector<float> spread_channels(const ColumnMap& columns, std::span<const float> channels);
 
+// The same of each candidate: [candidates, columns].
+std::vector<float> spread_candidates(const ColumnMap& columns,
+                                     const std::vector<std::vector<float>>& candidates);
+
 // The root mean square of each channel's columns over the activations of a fold group, but for a
 // factor that all channels share.
 std::vector<double> pooled_weight_rms(const ResolvedArchitecture& architecture,

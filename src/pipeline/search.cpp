@@ -129,11 +129,7 @@ class TaskEvaluator {
         importance_.push_back(std::max(static_cast<float>(absmean[column]), kSmallestMean));
       }
     }
-    candidates_.clear();
-    for (const std::vector<float>& candidate : candidates) {
-      const std::vector<float> spread = spread_channels(columns, candidate);
-      candidates_.insert(candidates_.end(), spread.begin(), spread.end());
-    }
+    candidates_ = spread_candidates(columns, candidates);
   }
 
   const Context& context_;

@@ -52,6 +52,17 @@ def describe(where):
             f"{where['system']}; load average when it began {where['load_at_start']}")
 
 
+def safetensors_header(shapes):
+    """Name -> shape, of BF16 tensors one after the other: what the file begins with, and how many bytes follow."""
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in shapes.items():
+        size = 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text, end
+
+
 def summary(seconds):
     return {"median": round(statistics.median(seconds), 3), "least": round(min(seconds), 3), "most": round(max(seconds), 3), "runs": len(seconds)}
 

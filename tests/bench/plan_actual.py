@@ -12,12 +12,13 @@ import json
 import os
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+
+from bench_support import safetensors_header
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -53,14 +54,9 @@ def make_moe(folder):
     model = folder / "model"
     model.mkdir(parents=True)
     shapes, inputs = moe_tensors()
-    header, end = {"__metadata__": {"format": "pt"}}, 0
-    for name, shape in shapes.items():
-        size = 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
+    header, _ = safetensors_header(shapes)
     with open(model / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(header)
         for shape in shapes.values():
             values = random.standard_normal(shape, np.float32) * np.float32(.02) + np.float32(len(shape) == 1)
             file.write((values.view("<u4") >> 16).astype("<u2").tobytes())

@@ -11,14 +11,13 @@ import argparse
 import json
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from bench_support import PROGRAM, ROOT, describe, launch, machine, measured, write_json
+from bench_support import PROGRAM, ROOT, describe, launch, machine, measured, safetensors_header, write_json
 
 HIDDEN, LAYERS = 64, 8
 NEAREST, DEFAULT = "round to nearest", "default"
@@ -47,16 +46,11 @@ def make_experts(folder, tensors, gigabytes):
             name = f"{at}mlp.experts.{expert}."
             shapes |= {f"{name}gate_proj.weight": [inner, HIDDEN], f"{name}up_proj.weight": [inner, HIDDEN],
                        f"{name}down_proj.weight": [HIDDEN, inner]}
-    header, end = {"__metadata__": {"format": "pt"}}, 0
-    for name, shape in shapes.items():
-        size = 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
+    header, end = safetensors_header(shapes)
     values = np.random.default_rng(7).standard_normal(1 << 22, np.float32) * np.float32(.02)
     block = (values.view("<u4") >> 16).astype("<u2").tobytes()
     with open(model / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(header)
         for begin in range(0, end, len(block)):
             file.write(block[:end - begin])
     config = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": HIDDEN, "num_hidden_layers": LAYERS,

@@ -22,7 +22,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bench_support import PROGRAM, ROOT, launch, machine, measured, write_json
+from bench_support import PROGRAM, ROOT, launch, machine, measured, safetensors_header, write_json
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from family_headers import save_sparse, shapes_of  # noqa: E402
@@ -87,15 +87,10 @@ def small_model(folder):
         shards.setdefault(int(layer[1]) if layer else 61, []).append(name)
     weight_map = {}
     for number, names in sorted(shards.items()):
-        header, end = {"__metadata__": {"format": "pt"}}, 0
-        for name in names:
-            size = 2 * int(np.prod(shapes[name]))
-            header[name] = {"dtype": "BF16", "shape": shapes[name], "data_offsets": [end, end + size]}
-            end += size
-        text = json.dumps(header).encode()
+        header, end = safetensors_header({name: shapes[name] for name in names})
         file_name = f"model-{number + 1:05}-of-00062.safetensors"
         with open(folder / file_name, "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
+            file.write(header)
             for begin in range(0, end, len(block)):
                 file.write(block[:end - begin])
         weight_map |= {name: file_name for name in names}

@@ -21,6 +21,7 @@
 namespace quantmill {
 namespace {
 
+using test::bits_of;
 using test::Content;
 using test::expect_same_floats;
 using test::fill;
@@ -160,14 +161,6 @@ TEST_P(Backends, MxDequantizeGivesTheSameBits) {
       expect_same_floats(got.all(), want.all());
     }
   }
-}
-
-std::vector<std::uint64_t> bits_of(const std::vector<double>& values) {
-  std::vector<std::uint64_t> bits;
-  for (const double value : values) {
-    bits.push_back(std::bit_cast<std::uint64_t>(value));
-  }
-  return bits;
 }
 
 struct Search {

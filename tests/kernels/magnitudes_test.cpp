@@ -1,6 +1,5 @@
 #include "kernels/magnitudes.h"
 
-#include <bit>
 #include <cmath>
 #include <random>
 #include <string>
@@ -13,20 +12,13 @@
 namespace quantmill {
 namespace {
 
+using test::bits_of;
 using test::Content;
 using test::fill;
 using test::kSeed;
 using test::Matrix;
 
 constexpr Context kReference{Backend::kReference, Isa::kPlain};
-
-std::vector<std::uint64_t> bits_of(const std::vector<double>& values) {
-  std::vector<std::uint64_t> bits;
-  for (const double value : values) {
-    bits.push_back(std::bit_cast<std::uint64_t>(value));
-  }
-  return bits;
-}
 
 std::vector<float> random_weights(std::size_t cols, std::mt19937& random) {
   std::vector<float> weights(cols);

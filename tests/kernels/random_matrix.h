@@ -4,7 +4,9 @@
 // matrices of random content, and comparison to the bit.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <span>
@@ -28,6 +30,14 @@ inline std::vector<Isa> isas_of_this_machine() {
     }
   }
   return isas;
+}
+
+inline std::vector<std::uint64_t> bits_of(const std::vector<double>& values) {
+  std::vector<std::uint64_t> bits;
+  for (const double value : values) {
+    bits.push_back(std::bit_cast<std::uint64_t>(value));
+  }
+  return bits;
 }
 
 // A matrix that starts one element past an aligned address, so that no vector of it is aligned.
