@@ -68,8 +68,16 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
   command
       .add_option("--backend",
                   options->backend,
-                  "auto (default), cpu, or reference: slow, defines the result")
+                  "auto (default): the GPU where the build and the machine have one; cpu, cuda, "
+                  "emulated (the GPU's kernels on the CPU, slow) or reference (slow, defines the "
+                  "result). The bytes are the same on all")
       ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--gpu-memory",
+                  options->gpu_memory,
+                  "bound of each rank's memory on its GPU (default 512M a thread, or what is free)")
+      ->type_name("SIZE")
       ->group(group);
   command
       .add_flag("--overwrite",

@@ -25,6 +25,7 @@ struct JobCommandOptions {
   std::uint64_t check_tensor_parallel = 0;
   std::string memory = "2G";
   std::string backend = "auto";
+  std::optional<std::string> gpu_memory;
   std::optional<std::string> log_json;
   int num_threads = 0;
   int ranks_per_node = 0;

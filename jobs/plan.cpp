@@ -102,13 +102,15 @@ Estimate measure(const JobCommandOptions& options,
                  OneRank& rank) {
   check_no_holes(checkpoint, "--measure");
   rank.start();
-  const Context context = make_context(options.backend);
-  const Pilot pilot = run_pilot(context,
+  const int num_threads = std::min(size.ranks * size.threads, usable_cores());
+  const Device device =
+      open_device(device_request(make_team(num_threads, 0), options.backend, options.gpu_memory));
+  const Pilot pilot = run_pilot(device.context,
                                 checkpoint,
                                 plan,
                                 statistics,
                                 feedback,
-                                {std::min(size.ranks * size.threads, usable_cores()),
+                                {num_threads,
                                  size.buffer_bytes,
                                  kMeasuringSeconds,
                                  std::filesystem::absolute(job.out).parent_path()});
@@ -130,12 +132,9 @@ ErrorTable find_errors(const JobCommandOptions& options,
   std::cerr << "quantmill: plan reads the weights to measure the errors of schemes"
             << (job.error_table ? "\n"
                                 : "; --error-table FILE would keep them for other targets\n");
-  return make_error_table(make_team(options.num_threads, 0),
-                          make_context(options.backend),
-                          checkpoint,
-                          statistics,
-                          job,
-                          problem);
+  const Team team = make_team(options.num_threads, 0);
+  const Device device = open_device(device_request(team, options.backend, options.gpu_memory));
+  return make_error_table(team, device.context, checkpoint, statistics, job, problem);
 }
 
 // With a target, chooses schemes for it first.

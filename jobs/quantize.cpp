@@ -24,13 +24,13 @@ int run_quantize(const JobCommandOptions& options) {
   Team team = make_team(options.num_threads, options.ranks_per_node);
   Log log;
   try {
-    Context context;
+    Device device;
     JobOptions job;
     team.world.collectively([&] {
       if (team.is_leader()) {
         log = open_log(options);
       }
-      context = make_context(options.backend);
+      device = open_device(device_request(team, options.backend, options.gpu_memory));
       job = make_job_options(options);
     });
     if (job.heartbeat.count() > 0) {
@@ -39,7 +39,10 @@ int run_quantize(const JobCommandOptions& options) {
                         WorkFolder::journal_folder(job.out),
                         progress_kind(options) != ProgressKind::kNone};
     }
-    const std::string report = run_job(team, context, log, job);
+    if (!device.notice.empty()) {
+      log.info(fmt::format("backend {}: {}", describe_backend(device.context), device.notice));
+    }
+    const std::string report = run_job(team, device.context, log, job);
     if (team.is_leader()) {
       std::cout << report;
     }

@@ -127,7 +127,7 @@ std::string format_name(const TensorValues& tensor) {
 ValueReader::ValueReader(const Checkpoint& checkpoint, const TensorValues& tensor)
     : checkpoint_(checkpoint),
       tensor_(tensor),
-      context_(make_context("auto")),
+      context_(make_context("cpu")),
       reader_(context_, checkpoint, model_) {
   if (tensor.weight) {
     // One matrix, whatever the dimensions before its columns.

@@ -19,6 +19,7 @@ struct VerifyCommandOptions {
   std::optional<std::string> source;
   std::optional<std::string> statistics;
   std::string backend = "auto";
+  std::optional<std::string> gpu_memory;
   bool function = false;
   int num_threads = 0;
 };
@@ -47,9 +48,10 @@ int run_verify(const VerifyCommandOptions& options) {
     verify.source = *options.source;
   }
   try {
-    Context context;
-    team.world.collectively([&] { context = make_context(options.backend); });
-    const VerifyReport report = verify_checkpoint(team, context, verify);
+    Device device;
+    team.world.collectively(
+        [&] { device = open_device(device_request(team, options.backend, options.gpu_memory)); });
+    const VerifyReport report = verify_checkpoint(team, device.context, verify);
     if (team.is_leader()) {
       print(report);
     }
@@ -97,8 +99,13 @@ void add_verify_command(CLI::App& app, std::function<int()>& action) {
                    "threads of each rank (default: the node's cores shared out)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--backend", options->backend, "auto (default), cpu or reference")
+  command
+      ->add_option("--backend",
+                   options->backend,
+                   "auto (default), cpu, cuda, emulated or reference, as in quantize")
       ->type_name("NAME");
+  command->add_option("--gpu-memory", options->gpu_memory, "bound of each rank's memory on its GPU")
+      ->type_name("SIZE");
   command->callback([options, &action] { action = [options] { return run_verify(*options); }; });
 }
 

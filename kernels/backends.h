@@ -1,7 +1,8 @@
 #pragma once
 
 // Private to kernels/: what each backend implements. Shapes have been checked by dispatch.cpp.
-// quantmill::reference defines the results; quantmill::cpu gives the same bytes faster.
+// quantmill::reference defines the results; quantmill::cpu and quantmill::gpu give the same bytes
+// faster.
 
 #include <cstddef>
 #include <cstdint>
@@ -256,3 +257,134 @@ void gptq_round(Isa isa,
                 FloatMatrix rounded);
 
 }  // namespace quantmill::cpu
+
+// On the device that the context names.
+namespace quantmill::gpu {
+
+std::optional<MatrixPosition> decode_to_float(const Context& context,
+                                              DType dtype,
+                                              std::span<const std::byte> stored,
+                                              FloatMatrix out);
+std::optional<MatrixPosition> encode_from_float(const Context& context,
+                                                ConstFloatMatrix values,
+                                                DType dtype,
+                                                std::span<std::byte> stored);
+void scale_matrix(const Context& context, FloatMatrix values, const MatrixFactors& factors);
+void mx_quantize(const Context& context,
+                 const MxSpec& spec,
+                 ConstFloatMatrix values,
+                 std::span<std::uint8_t> packed,
+                 std::span<std::uint8_t> scales,
+                 std::span<const float> importance);
+void mx_dequantize(const Context& context,
+                   ElementFormat element,
+                   std::span<const std::uint8_t> packed,
+                   std::span<const std::uint8_t> scales,
+                   FloatMatrix values);
+void mx_error_curve(const Context& context,
+                    const MxSpec& spec,
+                    ConstFloatMatrix values,
+                    std::span<const float> importance,
+                    ConstFloatMatrix candidates,
+                    std::span<double> sums,
+                    std::span<const double> row_weights);
+void add_errors(const Context& context,
+                ConstFloatMatrix got,
+                ConstFloatMatrix want,
+                ErrorSums& sums,
+                std::span<const float> weights);
+void add_magnitudes(const Context& context,
+                    ConstFloatMatrix values,
+                    std::span<const float> weights,
+                    const ColumnSums& columns,
+                    std::span<double> row_squares);
+void block_amax(const Context& context,
+                ConstFloatMatrix values,
+                const BlockGrid& grid,
+                FloatMatrix amax);
+std::optional<MatrixPosition> fp8_dequantize(const Context& context,
+                                             std::span<const std::uint8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             const BlockGrid& grid,
+                                             FloatMatrix values);
+void fp8_quantize(const Context& context,
+                  ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  const BlockGrid& grid,
+                  std::span<std::uint8_t> codes);
+void int_scales(const Context& context,
+                const IntSpec& spec,
+                ConstFloatMatrix values,
+                float clip,
+                FloatMatrix scales,
+                std::span<std::int8_t> zero_points);
+void int_search_scales(const Context& context,
+                       const IntSpec& spec,
+                       ConstFloatMatrix values,
+                       std::span<const float> importance,
+                       FloatMatrix scales,
+                       std::span<std::int8_t> zero_points);
+void int_quantize(const Context& context,
+                  const IntSpec& spec,
+                  ConstFloatMatrix values,
+                  ConstFloatMatrix scales,
+                  std::span<const std::int8_t> zero_points,
+                  std::span<std::int8_t> codes);
+std::optional<MatrixPosition> int_dequantize(const Context& context,
+                                             std::span<const std::int8_t> codes,
+                                             ConstFloatMatrix scales,
+                                             std::span<const std::int8_t> zero_points,
+                                             std::span<const std::uint32_t> column_groups,
+                                             FloatMatrix values);
+void int_pack_columns(const Context& context,
+                      const IntPacking& packing,
+                      std::span<const std::int8_t> codes,
+                      std::size_t rows,
+                      std::size_t cols,
+                      std::span<std::uint8_t> packed);
+void int_unpack_columns(const Context& context,
+                        const IntPacking& packing,
+                        std::span<const std::uint8_t> packed,
+                        std::size_t rows,
+                        std::size_t cols,
+                        std::span<std::int8_t> codes);
+void int_pack_rows(const Context& context,
+                   const IntPacking& packing,
+                   std::span<const std::int8_t> codes,
+                   std::size_t rows,
+                   std::size_t cols,
+                   std::span<std::uint8_t> packed);
+void int_unpack_rows(const Context& context,
+                     const IntPacking& packing,
+                     std::span<const std::uint8_t> packed,
+                     std::size_t rows,
+                     std::size_t cols,
+                     std::span<std::int8_t> codes);
+void nvfp4_block_scales(const Context& context,
+                        ConstFloatMatrix values,
+                        GlobalScale global,
+                        std::span<std::uint8_t> scales);
+void nvfp4_search_scales(const Context& context,
+                         ConstFloatMatrix values,
+                         GlobalScale global,
+                         std::span<const float> importance,
+                         std::span<std::uint8_t> scales);
+void nvfp4_quantize(const Context& context,
+                    ConstFloatMatrix values,
+                    std::span<const std::uint8_t> scales,
+                    GlobalScale global,
+                    std::span<std::uint8_t> packed);
+std::optional<MatrixPosition> nvfp4_dequantize(const Context& context,
+                                               std::span<const std::uint8_t> packed,
+                                               std::span<const std::uint8_t> scales,
+                                               GlobalScale global,
+                                               FloatMatrix values);
+void gptq_round(const Context& context,
+                const RoundingGrid& grid,
+                const ErrorFeedback& feedback,
+                ConstFloatMatrix values,
+                ConstFloatMatrix scales,
+                std::span<const std::int8_t> zero_points,
+                FloatMatrix rounded);
+
+}  // namespace quantmill::gpu

@@ -4,13 +4,10 @@
 
 #include "base/error.h"
 #include "kernels/backends.h"
+#include "kernels/on_backend.h"
 
 namespace quantmill {
 namespace {
-
-bool is_reference(const Context& context) {
-  return context.backend == Backend::kReference;
-}
 
 std::size_t stored_bytes(DType dtype) {
   return dtype == DType::kF32 ? 4 : 2;
@@ -47,8 +44,13 @@ std::optional<MatrixPosition> decode_to_float(const Context& context,
   check_invariant(is_convertible(dtype), "only BF16, F16 and F32 elements decode to float");
   check_invariant(stored.size() == out.rows * out.cols * stored_bytes(dtype),
                   "the stored elements of a matrix have the wrong size");
-  return is_reference(context) ? reference::decode_to_float(dtype, stored, out)
-                               : cpu::decode_to_float(context.isa, dtype, stored, out);
+  return on_backend(context,
+                    reference::decode_to_float,
+                    cpu::decode_to_float,
+                    gpu::decode_to_float,
+                    dtype,
+                    stored,
+                    out);
 }
 
 std::optional<MatrixPosition> encode_from_float(const Context& context,
@@ -58,8 +60,13 @@ std::optional<MatrixPosition> encode_from_float(const Context& context,
   check_invariant(is_convertible(dtype), "floats encode to BF16, F16 and F32 only");
   check_invariant(stored.size() == values.rows * values.cols * stored_bytes(dtype),
                   "the stored elements of a matrix have the wrong size");
-  return is_reference(context) ? reference::encode_from_float(values, dtype, stored)
-                               : cpu::encode_from_float(context.isa, values, dtype, stored);
+  return on_backend(context,
+                    reference::encode_from_float,
+                    cpu::encode_from_float,
+                    gpu::encode_from_float,
+                    values,
+                    dtype,
+                    stored);
 }
 
 void scale_matrix(const Context& context, FloatMatrix values, const MatrixFactors& factors) {
@@ -71,11 +78,8 @@ void scale_matrix(const Context& context, FloatMatrix values, const MatrixFactor
     check_invariant(side.empty() || side.size() == values.rows,
                     "there must be one factor for each row");
   }
-  if (is_reference(context)) {
-    reference::scale_matrix(values, factors);
-  } else {
-    cpu::scale_matrix(context.isa, values, factors);
-  }
+  on_backend(
+      context, reference::scale_matrix, cpu::scale_matrix, gpu::scale_matrix, values, factors);
 }
 
 void mx_quantize(const Context& context,
@@ -89,11 +93,15 @@ void mx_quantize(const Context& context,
   check_invariant(importance.empty() ||
                       (spec.scale_rule == ScaleRule::kMse && importance.size() == values.cols),
                   "the importance of columns is of the scale rule mse, one for each");
-  if (is_reference(context)) {
-    reference::mx_quantize(spec, values, packed, scales, importance);
-  } else {
-    cpu::mx_quantize(context.isa, spec, values, packed, scales, importance);
-  }
+  on_backend(context,
+             reference::mx_quantize,
+             cpu::mx_quantize,
+             gpu::mx_quantize,
+             spec,
+             values,
+             packed,
+             scales,
+             importance);
 }
 
 void mx_encode(ElementFormat element,
@@ -110,11 +118,14 @@ void mx_dequantize(const Context& context,
                    std::span<const std::uint8_t> scales,
                    FloatMatrix values) {
   check_mx_shapes(values.rows, values.cols, element, packed.size(), scales.size());
-  if (is_reference(context)) {
-    reference::mx_dequantize(element, packed, scales, values);
-  } else {
-    cpu::mx_dequantize(context.isa, element, packed, scales, values);
-  }
+  on_backend(context,
+             reference::mx_dequantize,
+             cpu::mx_dequantize,
+             gpu::mx_dequantize,
+             element,
+             packed,
+             scales,
+             values);
 }
 
 void mx_error_curve(const Context& context,
@@ -134,11 +145,16 @@ void mx_error_curve(const Context& context,
   check_invariant(row_weights.empty() || row_weights.size() == values.rows,
                   "there must be one weight for each row");
   check_ties(spec);
-  if (is_reference(context)) {
-    reference::mx_error_curve(spec, values, importance, candidates, sums, row_weights);
-  } else {
-    cpu::mx_error_curve(context.isa, spec, values, importance, candidates, sums, row_weights);
-  }
+  on_backend(context,
+             reference::mx_error_curve,
+             cpu::mx_error_curve,
+             gpu::mx_error_curve,
+             spec,
+             values,
+             importance,
+             candidates,
+             sums,
+             row_weights);
 }
 
 double ErrorSums::relative() const {
@@ -154,11 +170,8 @@ void add_errors(const Context& context,
                   "two matrices that are compared must have the same shape");
   check_invariant(weights.empty() || weights.size() == want.cols,
                   "there must be one weight for each column");
-  if (is_reference(context)) {
-    reference::add_errors(got, want, sums, weights);
-  } else {
-    cpu::add_errors(context.isa, got, want, sums, weights);
-  }
+  on_backend(
+      context, reference::add_errors, cpu::add_errors, gpu::add_errors, got, want, sums, weights);
 }
 
 void add_magnitudes(const Context& context,
@@ -170,11 +183,14 @@ void add_magnitudes(const Context& context,
                       columns.shares.size() == values.cols,
                   "there must be one weight and one sum for each column");
   check_invariant(row_squares.size() == values.rows, "there must be one sum for each row");
-  if (is_reference(context)) {
-    reference::add_magnitudes(values, weights, columns, row_squares);
-  } else {
-    cpu::add_magnitudes(context.isa, values, weights, columns, row_squares);
-  }
+  on_backend(context,
+             reference::add_magnitudes,
+             cpu::add_magnitudes,
+             gpu::add_magnitudes,
+             values,
+             weights,
+             columns,
+             row_squares);
 }
 
 }  // namespace quantmill

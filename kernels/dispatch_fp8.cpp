@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "kernels/backends.h"
+#include "kernels/on_backend.h"
 
 namespace quantmill {
 namespace {
@@ -26,11 +27,7 @@ void block_amax(const Context& context,
                 const BlockGrid& grid,
                 FloatMatrix amax) {
   check_grid(values.rows, values.cols, grid, amax.rows, amax.cols);
-  if (context.backend == Backend::kReference) {
-    reference::block_amax(values, grid, amax);
-  } else {
-    cpu::block_amax(context.isa, values, grid, amax);
-  }
+  on_backend(context, reference::block_amax, cpu::block_amax, gpu::block_amax, values, grid, amax);
 }
 
 std::optional<MatrixPosition> fp8_dequantize(const Context& context,
@@ -41,9 +38,14 @@ std::optional<MatrixPosition> fp8_dequantize(const Context& context,
   check_grid(values.rows, values.cols, grid, scales.rows, scales.cols);
   check_invariant(codes.size() == values.rows * values.cols,
                   "the codes of an FP8 matrix have the wrong size");
-  return context.backend == Backend::kReference
-             ? reference::fp8_dequantize(codes, scales, grid, values)
-             : cpu::fp8_dequantize(context.isa, codes, scales, grid, values);
+  return on_backend(context,
+                    reference::fp8_dequantize,
+                    cpu::fp8_dequantize,
+                    gpu::fp8_dequantize,
+                    codes,
+                    scales,
+                    grid,
+                    values);
 }
 
 void fp8_quantize(const Context& context,
@@ -54,11 +56,14 @@ void fp8_quantize(const Context& context,
   check_grid(values.rows, values.cols, grid, scales.rows, scales.cols);
   check_invariant(codes.size() == values.rows * values.cols,
                   "the codes of an FP8 matrix have the wrong size");
-  if (context.backend == Backend::kReference) {
-    reference::fp8_quantize(values, scales, grid, codes);
-  } else {
-    cpu::fp8_quantize(context.isa, values, scales, grid, codes);
-  }
+  on_backend(context,
+             reference::fp8_quantize,
+             cpu::fp8_quantize,
+             gpu::fp8_quantize,
+             values,
+             scales,
+             grid,
+             codes);
 }
 
 }  // namespace quantmill

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "kernels/backends.h"
+#include "kernels/on_backend.h"
 
 namespace quantmill {
 
@@ -21,11 +22,16 @@ void gptq_round(const Context& context,
   check_invariant(
       feedback.order.size() == values.cols && feedback.factors.size() == values.cols * values.cols,
       "the feedback is of another number of columns");
-  if (context.backend == Backend::kReference) {
-    reference::gptq_round(grid, feedback, values, scales, zero_points, rounded);
-  } else {
-    cpu::gptq_round(context.isa, grid, feedback, values, scales, zero_points, rounded);
-  }
+  on_backend(context,
+             reference::gptq_round,
+             cpu::gptq_round,
+             gpu::gptq_round,
+             grid,
+             feedback,
+             values,
+             scales,
+             zero_points,
+             rounded);
 }
 
 }  // namespace quantmill

@@ -6,13 +6,10 @@
 #include "base/error.h"
 #include "kernels/backends.h"
 #include "kernels/convert.h"
+#include "kernels/on_backend.h"
 
 namespace quantmill {
 namespace {
-
-bool is_reference(const Context& context) {
-  return context.backend == Backend::kReference;
-}
 
 void check_groups(const IntSpec& spec,
                   ConstFloatMatrix values,
@@ -71,11 +68,15 @@ void int_scales(const Context& context,
   check_groups(spec, values, scales, zero_points.size());
   check_invariant(is_convertible(spec.scale_type), "scales are stored as BF16, F16 or F32");
   check_invariant(clip > 0 && clip <= 1, "a clip ratio is above 0 and at most 1");
-  if (is_reference(context)) {
-    reference::int_scales(spec, values, clip, scales, zero_points);
-  } else {
-    cpu::int_scales(context.isa, spec, values, clip, scales, zero_points);
-  }
+  on_backend(context,
+             reference::int_scales,
+             cpu::int_scales,
+             gpu::int_scales,
+             spec,
+             values,
+             clip,
+             scales,
+             zero_points);
 }
 
 void int_search_scales(const Context& context,
@@ -88,11 +89,15 @@ void int_search_scales(const Context& context,
   check_invariant(is_convertible(spec.scale_type), "scales are stored as BF16, F16 or F32");
   check_invariant(importance.empty() || importance.size() == values.cols,
                   "there must be one importance for each column");
-  if (is_reference(context)) {
-    reference::int_search_scales(spec, values, importance, scales, zero_points);
-  } else {
-    cpu::int_search_scales(context.isa, spec, values, importance, scales, zero_points);
-  }
+  on_backend(context,
+             reference::int_search_scales,
+             cpu::int_search_scales,
+             gpu::int_search_scales,
+             spec,
+             values,
+             importance,
+             scales,
+             zero_points);
 }
 
 void int_quantize(const Context& context,
@@ -104,11 +109,15 @@ void int_quantize(const Context& context,
   check_groups(spec, values, scales, zero_points.size());
   check_invariant(codes.size() == values.rows * values.cols,
                   "the codes of a matrix have the wrong size");
-  if (is_reference(context)) {
-    reference::int_quantize(spec, values, scales, zero_points, codes);
-  } else {
-    cpu::int_quantize(context.isa, spec, values, scales, zero_points, codes);
-  }
+  on_backend(context,
+             reference::int_quantize,
+             cpu::int_quantize,
+             gpu::int_quantize,
+             spec,
+             values,
+             scales,
+             zero_points,
+             codes);
 }
 
 std::optional<MatrixPosition> int_dequantize(const Context& context,
@@ -130,9 +139,15 @@ std::optional<MatrixPosition> int_dequantize(const Context& context,
                         *std::max_element(column_groups.begin(), column_groups.end()) < scales.cols,
                     "there must be one group for each column");
   }
-  return is_reference(context)
-             ? reference::int_dequantize(codes, scales, zero_points, column_groups, values)
-             : cpu::int_dequantize(context.isa, codes, scales, zero_points, column_groups, values);
+  return on_backend(context,
+                    reference::int_dequantize,
+                    cpu::int_dequantize,
+                    gpu::int_dequantize,
+                    codes,
+                    scales,
+                    zero_points,
+                    column_groups,
+                    values);
 }
 
 void int_pack_columns(const Context& context,
@@ -142,11 +157,15 @@ void int_pack_columns(const Context& context,
                       std::size_t cols,
                       std::span<std::uint8_t> packed) {
   check_columns(packing, codes.size(), rows, cols, packed.size());
-  if (is_reference(context)) {
-    reference::int_pack_columns(packing, codes, rows, cols, packed);
-  } else {
-    cpu::int_pack_columns(context.isa, packing, codes, rows, cols, packed);
-  }
+  on_backend(context,
+             reference::int_pack_columns,
+             cpu::int_pack_columns,
+             gpu::int_pack_columns,
+             packing,
+             codes,
+             rows,
+             cols,
+             packed);
 }
 
 void int_unpack_columns(const Context& context,
@@ -156,11 +175,15 @@ void int_unpack_columns(const Context& context,
                         std::size_t cols,
                         std::span<std::int8_t> codes) {
   check_columns(packing, codes.size(), rows, cols, packed.size());
-  if (is_reference(context)) {
-    reference::int_unpack_columns(packing, packed, rows, cols, codes);
-  } else {
-    cpu::int_unpack_columns(context.isa, packing, packed, rows, cols, codes);
-  }
+  on_backend(context,
+             reference::int_unpack_columns,
+             cpu::int_unpack_columns,
+             gpu::int_unpack_columns,
+             packing,
+             packed,
+             rows,
+             cols,
+             codes);
 }
 
 void int_pack_rows(const Context& context,
@@ -170,11 +193,15 @@ void int_pack_rows(const Context& context,
                    std::size_t cols,
                    std::span<std::uint8_t> packed) {
   check_rows(packing, codes.size(), rows, cols, packed.size());
-  if (is_reference(context)) {
-    reference::int_pack_rows(packing, codes, rows, cols, packed);
-  } else {
-    cpu::int_pack_rows(context.isa, packing, codes, rows, cols, packed);
-  }
+  on_backend(context,
+             reference::int_pack_rows,
+             cpu::int_pack_rows,
+             gpu::int_pack_rows,
+             packing,
+             codes,
+             rows,
+             cols,
+             packed);
 }
 
 void int_unpack_rows(const Context& context,
@@ -184,11 +211,15 @@ void int_unpack_rows(const Context& context,
                      std::size_t cols,
                      std::span<std::int8_t> codes) {
   check_rows(packing, codes.size(), rows, cols, packed.size());
-  if (is_reference(context)) {
-    reference::int_unpack_rows(packing, packed, rows, cols, codes);
-  } else {
-    cpu::int_unpack_rows(context.isa, packing, packed, rows, cols, codes);
-  }
+  on_backend(context,
+             reference::int_unpack_rows,
+             cpu::int_unpack_rows,
+             gpu::int_unpack_rows,
+             packing,
+             packed,
+             rows,
+             cols,
+             codes);
 }
 
 void transpose_codes(std::span<const std::int8_t> codes,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/backends.h"
+#include "kernels/on_backend.h"
 
 namespace quantmill {
 namespace {
@@ -34,11 +35,13 @@ void nvfp4_block_scales(const Context& context,
                         std::span<std::uint8_t> scales) {
   check_shapes(values.rows, values.cols, scales.size());
   check_global(global);
-  if (context.backend == Backend::kReference) {
-    reference::nvfp4_block_scales(values, global, scales);
-  } else {
-    cpu::nvfp4_block_scales(context.isa, values, global, scales);
-  }
+  on_backend(context,
+             reference::nvfp4_block_scales,
+             cpu::nvfp4_block_scales,
+             gpu::nvfp4_block_scales,
+             values,
+             global,
+             scales);
 }
 
 void nvfp4_search_scales(const Context& context,
@@ -50,11 +53,14 @@ void nvfp4_search_scales(const Context& context,
   check_global(global);
   check_invariant(importance.empty() || importance.size() == values.cols,
                   "there must be one importance for each column");
-  if (context.backend == Backend::kReference) {
-    reference::nvfp4_search_scales(values, global, importance, scales);
-  } else {
-    cpu::nvfp4_search_scales(context.isa, values, global, importance, scales);
-  }
+  on_backend(context,
+             reference::nvfp4_search_scales,
+             cpu::nvfp4_search_scales,
+             gpu::nvfp4_search_scales,
+             values,
+             global,
+             importance,
+             scales);
 }
 
 void nvfp4_quantize(const Context& context,
@@ -65,11 +71,14 @@ void nvfp4_quantize(const Context& context,
   check_shapes(values.rows, values.cols, scales.size());
   check_packed(values.rows, values.cols, packed.size());
   check_global(global);
-  if (context.backend == Backend::kReference) {
-    reference::nvfp4_quantize(values, scales, global, packed);
-  } else {
-    cpu::nvfp4_quantize(context.isa, values, scales, global, packed);
-  }
+  on_backend(context,
+             reference::nvfp4_quantize,
+             cpu::nvfp4_quantize,
+             gpu::nvfp4_quantize,
+             values,
+             scales,
+             global,
+             packed);
 }
 
 std::optional<MatrixPosition> nvfp4_dequantize(const Context& context,
@@ -79,9 +88,14 @@ std::optional<MatrixPosition> nvfp4_dequantize(const Context& context,
                                                FloatMatrix values) {
   check_shapes(values.rows, values.cols, scales.size());
   check_packed(values.rows, values.cols, packed.size());
-  return context.backend == Backend::kReference
-             ? reference::nvfp4_dequantize(packed, scales, global, values)
-             : cpu::nvfp4_dequantize(context.isa, packed, scales, global, values);
+  return on_backend(context,
+                    reference::nvfp4_dequantize,
+                    cpu::nvfp4_dequantize,
+                    gpu::nvfp4_dequantize,
+                    packed,
+                    scales,
+                    global,
+                    values);
 }
 
 }  // namespace quantmill

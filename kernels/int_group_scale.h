@@ -15,7 +15,7 @@ struct IntGroupScale {
 };
 
 // low <= 0 <= high, after clipping.
-inline IntGroupScale int_group_scale(const IntSpec& spec, float low, float high) {
+constexpr IntGroupScale int_group_scale(const IntSpec& spec, float low, float high) {
   const auto smallest = static_cast<float>(int_smallest(spec.bits));
   const auto largest = static_cast<float>(int_largest(spec.bits));
   const float range = spec.is_symmetric ? std::fmax(-low, high) : high - low;

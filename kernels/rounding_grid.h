@@ -8,7 +8,7 @@
 namespace quantmill {
 
 // x / scale is rounded; `zero` is of integers.
-inline float round_to_grid(const RoundingGrid& grid, float x, float scale, int zero) {
+constexpr float round_to_grid(const RoundingGrid& grid, float x, float scale, int zero) {
   if (scale == 0) {
     return 0;
   }

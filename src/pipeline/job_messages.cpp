@@ -59,13 +59,11 @@ void log_plan(const Team& team, const Context& context, const Log& log, const Pl
                        format_size(plan.source_bytes),
                        format_size(plan.output_bytes),
                        plan.shards.size()));
-  log.info(fmt::format(
-      "{} ranks on {} nodes, {} threads each, backend {}{}",
-      team.world.size(),
-      team.node_ranks.size(),
-      team.num_threads,
-      backend_name(context.backend),
-      context.backend == Backend::kCpu ? fmt::format(" ({})", isa_name(context.isa)) : ""));
+  log.info(fmt::format("{} ranks on {} nodes, {} threads each, backend {}",
+                       team.world.size(),
+                       team.node_ranks.size(),
+                       team.num_threads,
+                       describe_backend(context)));
 }
 
 }  // namespace quantmill

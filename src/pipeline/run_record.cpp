@@ -123,10 +123,7 @@ RunRecord make_run_record(const Team& team,
   record.ranks = team.world.size();
   record.nodes = team.node_ranks.size();
   record.threads_per_rank = team.num_threads;
-  record.backend =
-      context.backend == Backend::kCpu
-          ? fmt::format("{} ({})", backend_name(context.backend), isa_name(context.isa))
-          : std::string(backend_name(context.backend));
+  record.backend = describe_backend(context);
   record.phases = clock.phases();
   std::array<double, kNumWorks> seconds{};
   double there = 0;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
 #include "base/checked.h"
 #include "base/interrupt.h"
 #include "base/parallel.h"
@@ -62,6 +63,20 @@ Team make_team(int num_threads, int ranks_per_node) {
     team.num_threads = std::max(1, usable_cores() / team.node.size());
   }
   return team;
+}
+
+DeviceRequest device_request(const Team& team,
+                             const std::string& backend,
+                             const std::optional<std::string>& gpu_memory) {
+  DeviceRequest request;
+  request.backend = backend;
+  if (gpu_memory) {
+    request.gpu_memory = parse_size(*gpu_memory);
+  }
+  request.num_threads = team.num_threads;
+  request.node_rank = team.node.rank();
+  request.node_size = team.node.size();
+  return request;
 }
 
 std::vector<std::size_t> assign_to_nodes(std::span<const std::uint64_t> costs,

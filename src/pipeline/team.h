@@ -8,12 +8,14 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/log.h"
 #include "base/work_times.h"
 #include "comm/mpi.h"
+#include "device/context.h"
 
 namespace quantmill {
 
@@ -44,6 +46,12 @@ int usable_cores();
 // ranks_per_node: see Communicator::split_by_node. num_threads 0: the cores this process may use,
 // shared out among the node's ranks.
 Team make_team(int num_threads, int ranks_per_node);
+
+// For open_device: what this rank may take of its node's GPUs. `gpu_memory`: of this rank, as
+// parse_size reads it, or nothing. Not collective. kUsage: it is no size.
+DeviceRequest device_request(const Team& team,
+                             const std::string& backend,
+                             const std::optional<std::string>& gpu_memory);
 
 // Assigns items to nodes: largest cost first, each to the node with the least cost per rank so far
 // (ties: lowest index). Pure. Returns the node of each item.

@@ -25,7 +25,6 @@ using test::bits_of;
 using test::Content;
 using test::expect_same_floats;
 using test::fill;
-using test::isas_of_this_machine;
 using test::kContents;
 using test::kSeed;
 using test::Matrix;
@@ -36,7 +35,7 @@ constexpr ElementFormat kOtherElements[] = {
 constexpr std::size_t kRows[] = {0, 1, 3, 17};
 constexpr std::size_t kCols[] = {32, 64, 96, 160, 2048 + 32};
 
-class Backends : public testing::TestWithParam<Isa> {
+class Backends : public testing::TestWithParam<Context> {
  protected:
   // Calls body(rows, cols, content, random) for every shape and content.
   template <typename Body>
@@ -53,13 +52,13 @@ class Backends : public testing::TestWithParam<Isa> {
     }
   }
 
-  Context cpu_{Backend::kCpu, GetParam()};
+  Context backend_ = GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          Backends,
-                         testing::ValuesIn(isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 struct Quantized {
   std::vector<std::uint8_t> packed;
@@ -85,7 +84,8 @@ TEST_P(Backends, MxQuantizeE2m1GivesTheSameBytes) {
          {ScaleRule::kFloor, ScaleRule::kEven, ScaleRule::kRceil, ScaleRule::kCeil}) {
       for (const TieRule ties : {TieRule::kEven, TieRule::kSeed}) {
         const MxSpec spec{ElementFormat::kE2m1, rule, ties};
-        ASSERT_EQ(quantize(cpu_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
+        ASSERT_EQ(quantize(backend_, spec, matrix.view()),
+                  quantize(kReference, spec, matrix.view()));
       }
     }
   });
@@ -99,7 +99,8 @@ TEST_P(Backends, MxQuantizeOtherElementsGiveTheSameBytes) {
       for (const ScaleRule rule :
            {ScaleRule::kFloor, ScaleRule::kEven, ScaleRule::kRceil, ScaleRule::kCeil}) {
         const MxSpec spec{element, rule};
-        ASSERT_EQ(quantize(cpu_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
+        ASSERT_EQ(quantize(backend_, spec, matrix.view()),
+                  quantize(kReference, spec, matrix.view()));
       }
     }
   });
@@ -119,7 +120,7 @@ TEST_P(Backends, EveryBf16RoundsAlikeInABlockOfScaleOne) {
       values[2 * i + 1] = -largest;
     }
     const MxSpec spec{element, ScaleRule::kFloor};
-    EXPECT_EQ(quantize(cpu_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
+    EXPECT_EQ(quantize(backend_, spec, matrix.view()), quantize(kReference, spec, matrix.view()));
   }
 }
 
@@ -136,7 +137,7 @@ TEST_P(Backends, MxDequantizeOfOtherElementsGivesTheSameBits) {
           scales.begin(), scales.end(), [&] { return static_cast<std::uint8_t>(random() % 255); });
       Matrix got(3, cols);
       Matrix want(3, cols);
-      mx_dequantize(cpu_, element, packed, scales, got.view());
+      mx_dequantize(backend_, element, packed, scales, got.view());
       mx_dequantize(kReference, element, packed, scales, want.view());
       expect_same_floats(got.all(), want.all());
     }
@@ -156,7 +157,7 @@ TEST_P(Backends, MxDequantizeGivesTheSameBits) {
       });
       Matrix got(rows, cols);
       Matrix want(rows, cols);
-      mx_dequantize(cpu_, ElementFormat::kE2m1, packed, scales, got.view());
+      mx_dequantize(backend_, ElementFormat::kE2m1, packed, scales, got.view());
       mx_dequantize(kReference, ElementFormat::kE2m1, packed, scales, want.view());
       expect_same_floats(got.all(), want.all());
     }
@@ -202,7 +203,7 @@ TEST_P(Backends, MxErrorCurveGivesTheSameBits) {
     for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kEven}) {
       for (const TieRule ties : {TieRule::kEven, TieRule::kSeed}) {
         const MxSpec spec{ElementFormat::kE2m1, rule, ties};
-        ASSERT_EQ(bits_of(error_curve(cpu_, spec, matrix.view(), search)),
+        ASSERT_EQ(bits_of(error_curve(backend_, spec, matrix.view(), search)),
                   bits_of(error_curve(kReference, spec, matrix.view(), search)));
       }
     }
@@ -217,7 +218,7 @@ TEST_P(Backends, MxErrorCurveOfOtherElementsGivesTheSameBits) {
   for (const ElementFormat element : kOtherElements) {
     for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kEven}) {
       const MxSpec spec{element, rule};
-      EXPECT_EQ(bits_of(error_curve(cpu_, spec, matrix.view(), search)),
+      EXPECT_EQ(bits_of(error_curve(backend_, spec, matrix.view(), search)),
                 bits_of(error_curve(kReference, spec, matrix.view(), search)));
     }
   }
@@ -228,12 +229,12 @@ TEST_P(Backends, MxErrorCurveCutByRowsIsTheWhole) {
   Matrix matrix(53, 160);
   fill(matrix, Content::kOrdinary, random);
   Search search = random_search(11, 160, random);
-  const std::vector<double> whole = error_curve(cpu_, {}, matrix.view(), search);
+  const std::vector<double> whole = error_curve(backend_, {}, matrix.view(), search);
   std::vector<double> parts(whole.size(), 0.125);
   for (const auto& [first, count] :
        {std::pair<std::size_t, std::size_t>{0, 16}, {16, 32}, {48, 5}}) {
     const ConstFloatMatrix part(matrix.view().data + first * 160, count, 160);
-    mx_error_curve(cpu_, {}, part, search.importance, search.candidates.view(), parts);
+    mx_error_curve(backend_, {}, part, search.importance, search.candidates.view(), parts);
   }
   EXPECT_EQ(bits_of(parts), bits_of(whole));
 }
@@ -242,10 +243,10 @@ TEST_P(Backends, MxQuantizeCutByRowsIsTheWhole) {
   std::mt19937 random(kSeed);
   Matrix matrix(17, 96);
   fill(matrix, Content::kOrdinary, random);
-  const Quantized whole = quantize(cpu_, {}, matrix.view());
+  const Quantized whole = quantize(backend_, {}, matrix.view());
   Quantized parts{std::vector<std::uint8_t>(1), {}};
   for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{0, 5}, {5, 12}}) {
-    const Quantized part = quantize(cpu_, {}, {matrix.view().data + first * 96, count, 96});
+    const Quantized part = quantize(backend_, {}, {matrix.view().data + first * 96, count, 96});
     parts.packed.insert(parts.packed.end(), part.packed.begin() + 1, part.packed.end());
     parts.scales.insert(parts.scales.end(), part.scales.begin(), part.scales.end());
   }
@@ -262,7 +263,7 @@ TEST_P(Backends, DecodeGivesTheSameBitsForEveryPattern) {
     Matrix got(256, 256);
     Matrix want(256, 256);
     const std::span<const std::byte> unaligned = std::span(stored).subspan(1);
-    const auto first = decode_to_float(cpu_, dtype, unaligned, got.view());
+    const auto first = decode_to_float(backend_, dtype, unaligned, got.view());
     EXPECT_EQ(first, decode_to_float(kReference, dtype, unaligned, want.view()));
     EXPECT_EQ(first,
               (MatrixPosition{dtype == DType::kBf16 ? 0x7fU : 0x7cU,
@@ -277,11 +278,11 @@ TEST_P(Backends, DecodeFindsTheFirstNonFiniteAnywhere) {
     for (std::size_t place = 0; place < 37; ++place) {
       std::vector<std::byte> stored(3 * 37 * size);
       Matrix out(3, 37);
-      EXPECT_EQ(decode_to_float(cpu_, dtype, stored, out.view()), std::nullopt);
+      EXPECT_EQ(decode_to_float(backend_, dtype, stored, out.view()), std::nullopt);
       const std::size_t index = 37 + place;
       stored[(index + 1) * size - 1] = std::byte{0xff};  // NaN
       stored[(index + 1) * size - 2] = std::byte{0xff};
-      EXPECT_EQ(decode_to_float(cpu_, dtype, stored, out.view()), (MatrixPosition{1, place}));
+      EXPECT_EQ(decode_to_float(backend_, dtype, stored, out.view()), (MatrixPosition{1, place}));
     }
   }
 }
@@ -300,7 +301,7 @@ TEST_P(Backends, EncodeGivesTheSameBytes) {
       const auto encode = [&](const Context& context, std::vector<std::byte>& stored) {
         return encode_from_float(context, matrix.view(), dtype, std::span(stored).subspan(1));
       };
-      EXPECT_EQ(encode(cpu_, got), encode(kReference, want));
+      EXPECT_EQ(encode(backend_, got), encode(kReference, want));
       EXPECT_EQ(got, want);
     }
   }
@@ -310,10 +311,12 @@ TEST_P(Backends, EncodeReportsWhatRoundsBeyondTheLargest) {
   Matrix matrix(2, 40);
   std::vector<std::byte> stored(2 * 40 * 2);
   matrix.all()[45] = float_from_bits(0x7f7f7fff);
-  EXPECT_EQ(encode_from_float(cpu_, matrix.view(), DType::kBf16, stored), std::nullopt);
+  EXPECT_EQ(encode_from_float(backend_, matrix.view(), DType::kBf16, stored), std::nullopt);
   matrix.all()[45] = float_from_bits(0x7f7f8000);
-  EXPECT_EQ(encode_from_float(cpu_, matrix.view(), DType::kBf16, stored), (MatrixPosition{1, 5}));
-  EXPECT_EQ(encode_from_float(cpu_, matrix.view(), DType::kF16, stored), (MatrixPosition{1, 5}));
+  EXPECT_EQ(encode_from_float(backend_, matrix.view(), DType::kBf16, stored),
+            (MatrixPosition{1, 5}));
+  EXPECT_EQ(encode_from_float(backend_, matrix.view(), DType::kF16, stored),
+            (MatrixPosition{1, 5}));
 }
 
 TEST_P(Backends, ScaleMatrixGivesTheSameBits) {
@@ -339,7 +342,7 @@ TEST_P(Backends, ScaleMatrixGivesTheSameBits) {
            {MatrixFactors{.columns = columns, .row_divisors = row_side},
             MatrixFactors{.rows = row_side, .column_divisors = columns},
             MatrixFactors{columns, row_side, columns, row_side}}) {
-        scale_matrix(cpu_, got.view(), sides);
+        scale_matrix(backend_, got.view(), sides);
         scale_matrix(kReference, want.view(), sides);
       }
       expect_same_floats(got.all(), want.all());
@@ -359,7 +362,7 @@ TEST_P(Backends, MxErrorCurveWithRowWeightsGivesTheSameBits) {
   std::vector<double> got(9);
   std::vector<double> want(9);
   const ConstFloatMatrix candidates = search.candidates.view();
-  mx_error_curve(cpu_, {}, matrix.view(), search.importance, candidates, got, weights);
+  mx_error_curve(backend_, {}, matrix.view(), search.importance, candidates, got, weights);
   mx_error_curve(kReference, {}, matrix.view(), search.importance, candidates, want, weights);
   EXPECT_EQ(bits_of(got), bits_of(want));
 }
@@ -376,7 +379,7 @@ TEST_P(Backends, AddErrorsGivesTheSameBits) {
       for (const std::span<const float> used : {std::span<const float>(), std::span(weights)}) {
         ErrorSums cpu_sums{1, 2};
         ErrorSums reference_sums{1, 2};
-        add_errors(cpu_, got.view(), want.view(), cpu_sums, used);
+        add_errors(backend_, got.view(), want.view(), cpu_sums, used);
         add_errors(kReference, got.view(), want.view(), reference_sums, used);
         EXPECT_EQ(bits_of({cpu_sums.squared_error, cpu_sums.squared_norm}),
                   bits_of({reference_sums.squared_error, reference_sums.squared_norm}));

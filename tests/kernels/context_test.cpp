@@ -1,4 +1,5 @@
 #include "device/context.h"
+#include "device/cuda_gpu.h"
 
 #include <cstdlib>
 #include <optional>
@@ -37,24 +38,71 @@ class ForcedIsa {
   std::optional<std::string> old_;
 };
 
-void expect_usage_error(const std::string& backend, const std::string& part) {
+Device open(const std::string& backend) {
+  DeviceRequest request;
+  request.backend = backend;
+  return open_device(request);
+}
+
+void expect_error(const std::string& backend, const std::string& part, ErrorCode code) {
   try {
-    (void)make_context(backend);
+    (void)open(backend);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_EQ(error.code(), code);
     EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
   }
 }
 
-TEST(Context, AutoIsTheCpuAtItsBest) {
+TEST(Context, AutoIsTheGpuWhereThereIsOneAndTheCpuAtItsBestElsewhere) {
   unsetenv("QUANTMILL_FORCE_ISA");
-  EXPECT_EQ(make_context("auto").backend, Backend::kCpu);
-  EXPECT_EQ(make_context("auto").isa, best_isa());
+  std::string reason;
+  const bool has_gpu = count_cuda_gpus(reason) > 0;
+  const Device device = open("auto");
+  EXPECT_EQ(device.context.backend, has_gpu ? Backend::kGpu : Backend::kCpu);
+  EXPECT_EQ(device.context.isa, best_isa());
+  EXPECT_EQ(device.context.gpu, device.gpu.get());
+  EXPECT_EQ(device.notice.empty(), has_gpu || !is_built_with_cuda()) << device.notice;
 }
 
-TEST(Context, ReferenceCanBeChosen) {
-  EXPECT_EQ(make_context("reference").backend, Backend::kReference);
+TEST(Context, AGpuThatIsAskedForAndMissingIsRefused) {
+  std::string reason;
+  if (count_cuda_gpus(reason) > 0) {
+    GTEST_SKIP() << "this machine has one";
+  }
+  EXPECT_FALSE(reason.empty());
+  expect_error("cuda", reason, ErrorCode::kDevice);
+}
+
+TEST(Context, TheCpuAndTheReferenceCanBeChosen) {
+  unsetenv("QUANTMILL_FORCE_ISA");
+  EXPECT_EQ(open("reference").context.backend, Backend::kReference);
+  EXPECT_EQ(open("reference").context.gpu, nullptr);
+  EXPECT_EQ(describe_backend(open("reference").context), "reference");
+  EXPECT_EQ(describe_backend(open("cpu").context),
+            "cpu (" + std::string(isa_name(best_isa())) + ")");
+}
+
+TEST(Context, AnEmulatedGpuHasWhatIsAskedFor) {
+  DeviceRequest request;
+  request.backend = "emulated";
+  request.num_threads = 2;
+  request.gpu_memory = std::uint64_t{100} << 20;
+  const Device device = open_device(request);
+  ASSERT_EQ(device.context.backend, Backend::kGpu);
+  EXPECT_EQ(describe_backend(device.context), "emulated");
+  EXPECT_LE(device.gpu->memory_bytes(), *request.gpu_memory);
+  EXPECT_GE(device.gpu->memory_bytes(), *request.gpu_memory - 4096);
+  EXPECT_EQ(device.gpu->lane_bytes(), device.gpu->memory_bytes() / 4);
+  request.gpu_memory = std::uint64_t{1} << 20;
+  try {
+    (void)open_device(request);
+    FAIL() << "1 MB is not enough";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_NE(error.message().find("--gpu-memory is 1.0 MiB"), std::string::npos)
+        << error.message();
+  }
 }
 
 TEST(Context, EveryInstructionSetUpToTheBestCanBeForced) {
@@ -63,18 +111,18 @@ TEST(Context, EveryInstructionSetUpToTheBestCanBeForced) {
     if (isa <= best_isa()) {
       EXPECT_EQ(make_context("cpu").isa, isa);
     } else {
-      expect_usage_error("cpu", "this machine runs");
+      expect_error("cpu", "this machine runs", ErrorCode::kUsage);
     }
   }
 }
 
 TEST(Context, AnUnknownInstructionSetIsRefused) {
   const ForcedIsa forced("sse9");
-  expect_usage_error("auto", "sse9");
+  expect_error("cpu", "sse9", ErrorCode::kUsage);
 }
 
 TEST(Context, AnUnknownBackendIsRefused) {
-  expect_usage_error("gpu", "gpu");
+  expect_error("gpu", "gpu", ErrorCode::kUsage);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ constexpr BlockGrid kGrids[] = {{.rows = 128, .cols = 128},
                                 {.rows = std::numeric_limits<std::size_t>::max(), .cols = 1000},
                                 {.rows = 3, .cols = 17, .first_row = 2}};
 
-class Fp8Backends : public testing::TestWithParam<Isa> {
+class Fp8Backends : public testing::TestWithParam<Context> {
  protected:
   template <typename Body>
   void for_each_matrix(Body body) {
@@ -50,13 +50,13 @@ class Fp8Backends : public testing::TestWithParam<Isa> {
     }
   }
 
-  Context cpu_{Backend::kCpu, GetParam()};
+  Context backend_ = GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          Fp8Backends,
-                         testing::ValuesIn(test::isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 Matrix grid_matrix(std::size_t rows, std::size_t cols, const BlockGrid& grid) {
   return {num_block_rows(grid, rows), num_block_cols(grid, cols)};
@@ -80,7 +80,7 @@ TEST_P(Fp8Backends, BlockAmaxGivesTheSameBits) {
       fill(matrix, content, random);
       Matrix got = grid_matrix(rows, cols, grid);
       Matrix want = grid_matrix(rows, cols, grid);
-      block_amax(cpu_, matrix.view(), grid, got.view());
+      block_amax(backend_, matrix.view(), grid, got.view());
       block_amax(kReference, matrix.view(), grid, want.view());
       expect_same_floats(got.all(), want.all());
     }
@@ -95,7 +95,7 @@ TEST_P(Fp8Backends, QuantizeGivesTheSameBytes) {
       Matrix scales = random_scales(rows, cols, grid, random);
       std::vector<std::uint8_t> got(rows * cols);
       std::vector<std::uint8_t> want(rows * cols);
-      fp8_quantize(cpu_, matrix.view(), scales.view(), grid, got);
+      fp8_quantize(backend_, matrix.view(), scales.view(), grid, got);
       fp8_quantize(kReference, matrix.view(), scales.view(), grid, want);
       ASSERT_EQ(got, want);
     }
@@ -112,7 +112,7 @@ TEST_P(Fp8Backends, EveryBf16QuantizesAlike) {
   const BlockGrid grid{.rows = 256, .cols = 256};
   std::vector<std::uint8_t> got(0x10000);
   std::vector<std::uint8_t> want(0x10000);
-  fp8_quantize(cpu_, matrix.view(), {&scale, 1, 1}, grid, got);
+  fp8_quantize(backend_, matrix.view(), {&scale, 1, 1}, grid, got);
   fp8_quantize(kReference, matrix.view(), {&scale, 1, 1}, grid, want);
   EXPECT_EQ(got, want);
 }
@@ -127,7 +127,7 @@ TEST_P(Fp8Backends, DequantizeGivesTheSameBits) {
     }
     Matrix got(rows, cols);
     Matrix want(rows, cols);
-    EXPECT_EQ(fp8_dequantize(cpu_, codes, scales.view(), grid, got.view()), std::nullopt);
+    EXPECT_EQ(fp8_dequantize(backend_, codes, scales.view(), grid, got.view()), std::nullopt);
     EXPECT_EQ(fp8_dequantize(kReference, codes, scales.view(), grid, want.view()), std::nullopt);
     expect_same_floats(got.all(), want.all());
   });
@@ -142,7 +142,7 @@ TEST_P(Fp8Backends, EveryCodeDecodesAlikeAndNanIsFound) {
   const BlockGrid grid{.rows = 1, .cols = 256};
   Matrix got(1, 256);
   Matrix want(1, 256);
-  EXPECT_EQ(fp8_dequantize(cpu_, codes, {&scale, 1, 1}, grid, got.view()),
+  EXPECT_EQ(fp8_dequantize(backend_, codes, {&scale, 1, 1}, grid, got.view()),
             (MatrixPosition{0, 127}));
   EXPECT_EQ(fp8_dequantize(kReference, codes, {&scale, 1, 1}, grid, want.view()),
             (MatrixPosition{0, 127}));
@@ -155,9 +155,10 @@ TEST_P(Fp8Backends, FindsTheFirstThatIsNotFiniteAnywhere) {
   for (std::size_t place = 0; place < 3 * 37; ++place) {
     std::vector<std::uint8_t> codes(3 * 37);
     Matrix out(3, 37);
-    EXPECT_EQ(fp8_dequantize(cpu_, codes, {scales.data(), 1, 3}, grid, out.view()), std::nullopt);
+    EXPECT_EQ(fp8_dequantize(backend_, codes, {scales.data(), 1, 3}, grid, out.view()),
+              std::nullopt);
     codes[place] = place % 37 < 32 ? 0xff : 0x7e;  // 448 * 2^120 is beyond the largest float
-    EXPECT_EQ(fp8_dequantize(cpu_, codes, {scales.data(), 1, 3}, grid, out.view()),
+    EXPECT_EQ(fp8_dequantize(backend_, codes, {scales.data(), 1, 3}, grid, out.view()),
               (MatrixPosition{place / 37, place % 37}));
   }
 }
@@ -170,9 +171,9 @@ TEST_P(Fp8Backends, CutByRowsIsTheWhole) {
   BlockGrid grid{.rows = 64, .cols = 32};
   Matrix scales = random_scales(200, 70, grid, random);
   std::vector<std::uint8_t> whole(200 * 70);
-  fp8_quantize(cpu_, matrix.view(), scales.view(), grid, whole);
+  fp8_quantize(backend_, matrix.view(), scales.view(), grid, whole);
   Matrix whole_amax = grid_matrix(200, 70, grid);
-  block_amax(cpu_, matrix.view(), grid, whole_amax.view());
+  block_amax(backend_, matrix.view(), grid, whole_amax.view());
   std::vector<std::uint8_t> parts(200 * 70);
   Matrix amax = grid_matrix(200, 70, grid);
   Matrix values(200, 70);
@@ -181,12 +182,12 @@ TEST_P(Fp8Backends, CutByRowsIsTheWhole) {
     const std::size_t begin = grid.first_row * 70;
     const ConstFloatMatrix part(matrix.view().data + begin, 40, 70);
     const std::span<std::uint8_t> codes = std::span(parts).subspan(begin, std::size_t{40} * 70);
-    fp8_quantize(cpu_, part, scales.view(), grid, codes);
-    block_amax(cpu_, part, grid, amax.view());
-    fp8_dequantize(cpu_, codes, scales.view(), grid, {values.view().data + begin, 40, 70});
+    fp8_quantize(backend_, part, scales.view(), grid, codes);
+    block_amax(backend_, part, grid, amax.view());
+    fp8_dequantize(backend_, codes, scales.view(), grid, {values.view().data + begin, 40, 70});
   }
   grid.first_row = 0;
-  fp8_dequantize(cpu_, whole, scales.view(), grid, whole_values.view());
+  fp8_dequantize(backend_, whole, scales.view(), grid, whole_values.view());
   EXPECT_EQ(parts, whole);
   expect_same_floats(amax.all(), whole_amax.all());
   expect_same_floats(values.all(), whole_values.all());

@@ -85,15 +85,15 @@ TEST(MxEncode, KeepsGivenScales) {
   EXPECT_EQ(packed[16], 0x77);  // 3 / 2^-1 = 6
 }
 
-class GptqBackends : public testing::TestWithParam<Isa> {};
+class GptqBackends : public testing::TestWithParam<Context> {};
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          GptqBackends,
-                         testing::ValuesIn(test::isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 TEST_P(GptqBackends, AgreeWithTheReference) {
-  const Context cpu{Backend::kCpu, GetParam()};
+  const Context backend = GetParam();
   std::mt19937 random(test::kSeed);
   std::normal_distribution<float> normal(0, 0.2F);
   for (const std::size_t rows : {0UL, 1UL, 15UL, 16UL, 35UL}) {
@@ -126,7 +126,7 @@ TEST_P(GptqBackends, AgreeWithTheReference) {
         Matrix got(rows, cols);
         gptq_round(
             kReference, grid, feedback, values.view(), scales.view(), zero_points, want.view());
-        gptq_round(cpu, grid, feedback, values.view(), scales.view(), zero_points, got.view());
+        gptq_round(backend, grid, feedback, values.view(), scales.view(), zero_points, got.view());
         ASSERT_NO_FATAL_FAILURE(expect_same_floats(got.all(), want.all()));
       }
     }

@@ -48,7 +48,7 @@ Quantized quantize(const Context& context, const IntSpec& spec, ConstFloatMatrix
   return result;
 }
 
-class IntBackends : public testing::TestWithParam<Isa> {
+class IntBackends : public testing::TestWithParam<Context> {
  protected:
   template <typename Body>
   void for_each_spec(Body body) {
@@ -68,20 +68,20 @@ class IntBackends : public testing::TestWithParam<Isa> {
     }
   }
 
-  Context cpu_{Backend::kCpu, GetParam()};
+  Context backend_ = GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          IntBackends,
-                         testing::ValuesIn(test::isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 TEST_P(IntBackends, ScalesAndCodesAreTheSameBytes) {
   for_each_spec([&](const Shape& shape, const IntSpec& spec, std::mt19937& random) {
     for (const Content content : kContents) {
       Matrix matrix(shape.rows, shape.cols);
       fill(matrix, content, random);
-      Quantized got = quantize(cpu_, spec, matrix.view());
+      Quantized got = quantize(backend_, spec, matrix.view());
       Quantized want = quantize(kReference, spec, matrix.view());
       expect_same_floats(got.scales.all(), want.scales.all());
       ASSERT_EQ(got.zero_points, want.zero_points);
@@ -102,7 +102,7 @@ TEST_P(IntBackends, TiesOfAnyZeroPointRoundAlike) {
       const std::vector<std::int8_t> zero_points{static_cast<std::int8_t>(zero)};
       std::vector<std::int8_t> got(4096);
       std::vector<std::int8_t> want(4096);
-      int_quantize(cpu_, spec, matrix.view(), {&scale, 1, 1}, zero_points, got);
+      int_quantize(backend_, spec, matrix.view(), {&scale, 1, 1}, zero_points, got);
       int_quantize(kReference, spec, matrix.view(), {&scale, 1, 1}, zero_points, want);
       ASSERT_EQ(got, want) << zero;
     }
@@ -129,7 +129,7 @@ TEST_P(IntBackends, DequantizeGivesTheSameBits) {
     const auto run = [&](const Context& context, Matrix& values) {
       return int_dequantize(context, codes, scales.view(), zero_points, {}, values.view());
     };
-    EXPECT_EQ(run(cpu_, got), std::nullopt);
+    EXPECT_EQ(run(backend_, got), std::nullopt);
     EXPECT_EQ(run(kReference, want), std::nullopt);
     expect_same_floats(got.all(), want.all());
   });
@@ -140,9 +140,10 @@ TEST_P(IntBackends, FindsTheFirstThatIsNotFiniteAnywhere) {
     std::vector<std::int8_t> codes(3 * 74);
     const std::vector<float> scales(6, 0x1p127F);
     Matrix out(3, 74);
-    EXPECT_EQ(int_dequantize(cpu_, codes, {scales.data(), 3, 2}, {}, {}, out.view()), std::nullopt);
+    EXPECT_EQ(int_dequantize(backend_, codes, {scales.data(), 3, 2}, {}, {}, out.view()),
+              std::nullopt);
     codes[place] = 2;
-    EXPECT_EQ(int_dequantize(cpu_, codes, {scales.data(), 3, 2}, {}, {}, out.view()),
+    EXPECT_EQ(int_dequantize(backend_, codes, {scales.data(), 3, 2}, {}, {}, out.view()),
               (MatrixPosition{place / 74, place % 74}));
   }
 }

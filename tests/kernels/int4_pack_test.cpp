@@ -122,16 +122,16 @@ TEST(TransposeCodes, SwapsRowsAndColumns) {
   EXPECT_THROW(transpose_codes(codes, 70, 129, transposed), Error);
 }
 
-class IntPackBackends : public testing::TestWithParam<Isa> {};
+class IntPackBackends : public testing::TestWithParam<Context> {};
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          IntPackBackends,
-                         testing::ValuesIn(test::isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 // Every word of the reference, and every code back, for any packing and shape.
 TEST_P(IntPackBackends, GiveTheSameBytesAndTheCodesBack) {
-  const Context cpu{Backend::kCpu, GetParam()};
+  const Context backend = GetParam();
   std::mt19937 random(test::kSeed);
   for (const std::size_t bits : {4UL, 8UL}) {
     for (const IntCode code : {IntCode::kOffset, IntCode::kTwosComplement}) {
@@ -153,8 +153,9 @@ TEST_P(IntPackBackends, GiveTheSameBytesAndTheCodesBack) {
               value = static_cast<std::int8_t>(field - (1 << (bits - 1)));
             }
             const auto want = pack(kReference, packing, codes, rows, is_along_rows);
-            ASSERT_EQ(pack(cpu, packing, codes, rows, is_along_rows), want) << rows << " " << cols;
-            ASSERT_EQ(unpack(cpu, packing, want, rows, cols, is_along_rows), codes);
+            ASSERT_EQ(pack(backend, packing, codes, rows, is_along_rows), want)
+                << rows << " " << cols;
+            ASSERT_EQ(unpack(backend, packing, want, rows, cols, is_along_rows), codes);
             ASSERT_EQ(unpack(kReference, packing, want, rows, cols, is_along_rows), codes);
           }
         }

@@ -44,15 +44,15 @@ Magnitudes magnitudes_of(const Context& context,
   return found;
 }
 
-class MagnitudeBackends : public testing::TestWithParam<Isa> {
+class MagnitudeBackends : public testing::TestWithParam<Context> {
  protected:
-  Context cpu_{Backend::kCpu, GetParam()};
+  Context backend_ = GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          MagnitudeBackends,
-                         testing::ValuesIn(test::isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 TEST_P(MagnitudeBackends, GiveTheSameBits) {
   std::mt19937 random(kSeed);
@@ -62,7 +62,7 @@ TEST_P(MagnitudeBackends, GiveTheSameBits) {
         Matrix matrix(rows, cols);
         fill(matrix, content, random);
         const std::vector<float> weights = random_weights(cols, random);
-        const Magnitudes got = magnitudes_of(cpu_, matrix.view(), weights);
+        const Magnitudes got = magnitudes_of(backend_, matrix.view(), weights);
         const Magnitudes want = magnitudes_of(kReference, matrix.view(), weights);
         EXPECT_EQ(bits_of(got.squares), bits_of(want.squares));
         EXPECT_EQ(bits_of(got.shares), bits_of(want.shares));

@@ -26,7 +26,7 @@ constexpr GlobalScale kGlobals[] = {{1, GlobalScaleUse::kMultiplies},
                                     {2688, GlobalScaleUse::kDivides},
                                     {0x1.357p13F, GlobalScaleUse::kDivides}};
 
-class Nvfp4Backends : public testing::TestWithParam<Isa> {
+class Nvfp4Backends : public testing::TestWithParam<Context> {
  protected:
   template <typename Body>
   void for_each_matrix(Body body) {
@@ -42,13 +42,13 @@ class Nvfp4Backends : public testing::TestWithParam<Isa> {
     }
   }
 
-  Context cpu_{Backend::kCpu, GetParam()};
+  Context backend_ = GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          Nvfp4Backends,
-                         testing::ValuesIn(test::isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 // Any scale bytes, those that kernels write and those that they only read.
 std::vector<std::uint8_t> random_scales(std::size_t count, unsigned largest, std::mt19937& random) {
@@ -76,13 +76,13 @@ TEST_P(Nvfp4Backends, ScalesAndCodesAreTheSameBytes) {
       fill(matrix, content, random);
       std::vector<std::uint8_t> got(rows * cols / 16);
       std::vector<std::uint8_t> want(rows * cols / 16);
-      nvfp4_block_scales(cpu_, matrix.view(), global, got);
+      nvfp4_block_scales(backend_, matrix.view(), global, got);
       nvfp4_block_scales(kReference, matrix.view(), global, want);
       ASSERT_EQ(got, want);
-      ASSERT_EQ(quantize(cpu_, matrix.view(), want, global),
+      ASSERT_EQ(quantize(backend_, matrix.view(), want, global),
                 quantize(kReference, matrix.view(), want, global));
       const std::vector<std::uint8_t> any = random_scales(want.size(), 0x7e, random);
-      ASSERT_EQ(quantize(cpu_, matrix.view(), any, global),
+      ASSERT_EQ(quantize(backend_, matrix.view(), any, global),
                 quantize(kReference, matrix.view(), any, global));
     }
   });
@@ -97,7 +97,7 @@ TEST_P(Nvfp4Backends, DequantizeGivesTheSameBits) {
     const std::vector<std::uint8_t> packed = random_scales(rows * cols / 2, 0xff, random);
     Matrix got(rows, cols);
     Matrix want(rows, cols);
-    EXPECT_EQ(nvfp4_dequantize(cpu_, packed, scales, global, got.view()), std::nullopt);
+    EXPECT_EQ(nvfp4_dequantize(backend_, packed, scales, global, got.view()), std::nullopt);
     EXPECT_EQ(nvfp4_dequantize(kReference, packed, scales, global, want.view()), std::nullopt);
     expect_same_floats(got.all(), want.all());
   });
@@ -108,9 +108,9 @@ TEST_P(Nvfp4Backends, FindsTheFirstThatIsNotFiniteAnywhere) {
     std::vector<std::uint8_t> scales(9, 0x38);
     const std::vector<std::uint8_t> packed(3 * 24, 0x11);
     Matrix out(3, 48);
-    EXPECT_EQ(nvfp4_dequantize(cpu_, packed, scales, {}, out.view()), std::nullopt);
+    EXPECT_EQ(nvfp4_dequantize(backend_, packed, scales, {}, out.view()), std::nullopt);
     scales[place] = 0x7f;
-    EXPECT_EQ(nvfp4_dequantize(cpu_, packed, scales, {}, out.view()),
+    EXPECT_EQ(nvfp4_dequantize(backend_, packed, scales, {}, out.view()),
               (MatrixPosition{place / 3, place % 3 * 16}));
   }
 }

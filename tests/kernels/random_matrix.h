@@ -1,7 +1,7 @@
 #pragma once
 
-// What the tests of one instruction set against the reference share: the sets of this machine,
-// matrices of random content, and comparison to the bit.
+// What the tests of one backend against the reference share: the backends of this machine, matrices
+// of random content, and comparison to the bit.
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,15 +23,12 @@ namespace quantmill::test {
 
 inline constexpr unsigned kSeed = 20240607;
 
-inline std::vector<Isa> isas_of_this_machine() {
-  std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa <= best_isa()) {
-      isas.push_back(isa);
-    }
-  }
-  return isas;
-}
+// Every backend but the reference: each instruction set, a GPU that is emulated, and a real one
+// where there is one.
+std::vector<Context> contexts_of_this_machine();
+
+// As the name of a test.
+std::string name_of(const Context& context);
 
 inline std::vector<std::uint64_t> bits_of(const std::vector<double>& values) {
   std::vector<std::uint64_t> bits;

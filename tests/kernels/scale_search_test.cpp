@@ -258,7 +258,7 @@ TEST(Nvfp4Search, ZerosKeepTheSmallestScaleAndLargeOnesStayInRange) {
   EXPECT_THAT(nvfp4(kReference, {values.data(), 1, 16}, {}, {}), ElementsAre(0x7e));
 }
 
-class SearchBackends : public testing::TestWithParam<Isa> {
+class SearchBackends : public testing::TestWithParam<Context> {
  protected:
   // Calls body(values, importance), of any content, with importance and without.
   template <typename Body>
@@ -278,19 +278,19 @@ class SearchBackends : public testing::TestWithParam<Isa> {
     }
   }
 
-  Context cpu_{Backend::kCpu, GetParam()};
+  Context backend_ = GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu,
+INSTANTIATE_TEST_SUITE_P(Each,
                          SearchBackends,
-                         testing::ValuesIn(test::isas_of_this_machine()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         testing::ValuesIn(test::contexts_of_this_machine()),
+                         [](const auto& test) { return test::name_of(test.param); });
 
 TEST_P(SearchBackends, MxGivesTheSameBytes) {
   for_each_matrix({32, 96, 2080}, [&](ConstFloatMatrix values, const auto& importance) {
     for (const ElementFormat element : kElements) {
       const MxSpec spec{element, ScaleRule::kMse};
-      ASSERT_EQ(mx(cpu_, spec, values, importance), mx(kReference, spec, values, importance));
+      ASSERT_EQ(mx(backend_, spec, values, importance), mx(kReference, spec, values, importance));
     }
   });
 }
@@ -310,7 +310,7 @@ TEST_P(SearchBackends, MxErrorCurveGivesTheSameBits) {
       std::vector<double> got(3 * 1056 / kMxBlock);
       std::vector<double> want(got.size());
       const ConstFloatMatrix all(candidates.data(), 3, 1056);
-      mx_error_curve(cpu_, spec, matrix.view(), importance, all, got);
+      mx_error_curve(backend_, spec, matrix.view(), importance, all, got);
       mx_error_curve(kReference, spec, matrix.view(), importance, all, want);
       EXPECT_EQ(got, want);
     }
@@ -323,7 +323,7 @@ TEST_P(SearchBackends, IntegersGiveTheSameScales) {
       const DType type = bits == 4 ? DType::kBf16 : DType::kF32;
       const IntSpec spec{bits, group, is_symmetric, IntScaleRule::kHalfRange, type};
       for_each_matrix({group, 3 * group}, [&](ConstFloatMatrix values, const auto& importance) {
-        const Groups got = integers(cpu_, spec, values, importance);
+        const Groups got = integers(backend_, spec, values, importance);
         const Groups want = integers(kReference, spec, values, importance);
         expect_same_floats(got.scales, want.scales);
         ASSERT_EQ(got.zero_points, want.zero_points);
@@ -338,7 +338,7 @@ TEST_P(SearchBackends, Nvfp4GivesTheSameScales) {
                                      GlobalScale{0x1.234p-13F, GlobalScaleUse::kMultiplies},
                                      GlobalScale{0x1p-149F, GlobalScaleUse::kMultiplies},
                                      GlobalScale{0x1.357p13F, GlobalScaleUse::kDivides}}) {
-      ASSERT_EQ(nvfp4(cpu_, values, global, importance),
+      ASSERT_EQ(nvfp4(backend_, values, global, importance),
                 nvfp4(kReference, values, global, importance));
     }
   });
