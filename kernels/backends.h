@@ -276,6 +276,11 @@ void mx_quantize(const Context& context,
                  std::span<std::uint8_t> packed,
                  std::span<std::uint8_t> scales,
                  std::span<const float> importance);
+void mx_encode(const Context& context,
+               ElementFormat element,
+               ConstFloatMatrix values,
+               std::span<const std::uint8_t> scales,
+               std::span<std::uint8_t> packed);
 void mx_dequantize(const Context& context,
                    ElementFormat element,
                    std::span<const std::uint8_t> packed,

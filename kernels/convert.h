@@ -16,6 +16,7 @@ namespace quantmill {
 bool is_convertible(DType dtype);
 
 // Decodes out.rows x out.cols elements of `dtype` from `stored` (exactly that many, any alignment).
+// F32 may be decoded in place.
 // Exact. Returns the first NaN or infinity in row-major order, if any; `out` is filled all the
 // same.
 std::optional<MatrixPosition> decode_to_float(const Context& context,

@@ -104,12 +104,17 @@ void mx_quantize(const Context& context,
              importance);
 }
 
-void mx_encode(ElementFormat element,
+void mx_encode(const Context& context,
+               ElementFormat element,
                ConstFloatMatrix values,
                std::span<const std::uint8_t> scales,
                std::span<std::uint8_t> packed) {
   check_mx_shapes(values.rows, values.cols, element, packed.size(), scales.size());
-  reference::mx_encode(element, values, scales, packed);
+  if (context.backend == Backend::kGpu) {
+    gpu::mx_encode(context, element, values, scales, packed);
+  } else {
+    reference::mx_encode(element, values, scales, packed);
+  }
 }
 
 void mx_dequantize(const Context& context,

@@ -53,8 +53,10 @@ void mx_quantize(const Context& context,
                  std::span<const float> importance = {});
 
 // The elements alone, with scales that are there: encode_element(value / 2^e), as above. One
-// implementation serves every backend: what is encoded so was rounded before, which takes longer.
-void mx_encode(ElementFormat element,
+// implementation serves every instruction set: what is encoded so was rounded before, which takes
+// longer.
+void mx_encode(const Context& context,
+               ElementFormat element,
                ConstFloatMatrix values,
                std::span<const std::uint8_t> scales,
                std::span<std::uint8_t> packed);

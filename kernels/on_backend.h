@@ -11,11 +11,8 @@ namespace quantmill {
 // The three implementations take the same arguments, after what they need to know of where they
 // run.
 template <typename Reference, typename Cpu, typename OnGpu, typename... Arguments>
-auto on_backend(const Context& context,
-                Reference* reference,
-                Cpu* cpu,
-                OnGpu* gpu,
-                Arguments&&... arguments) {
+auto on_backend(
+    const Context& context, Reference* reference, Cpu* cpu, OnGpu* gpu, Arguments&&... arguments) {
   switch (context.backend) {
     case Backend::kReference:
       return reference(arguments...);

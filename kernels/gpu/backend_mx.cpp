@@ -61,6 +61,31 @@ void mx_quantize(const Context& context,
             });
 }
 
+void mx_encode(const Context& context,
+               ElementFormat element,
+               ConstFloatMatrix values,
+               std::span<const std::uint8_t> scales,
+               std::span<std::uint8_t> packed) {
+  const std::size_t row_blocks = values.cols / kMxBlock;
+  const std::size_t row_bytes = mx_packed_bytes(element, values.cols);
+  in_pieces(context,
+            values.rows,
+            {values.cols * lane_bytes_each(context, values.data) + row_bytes + row_blocks,
+             0,
+             values.cols},
+            [&](std::size_t begin, std::size_t count) {
+              Call call(context, "encoding to MX");
+              for_element(element, [&](auto constant) {
+                call.launch(
+                    MxEncodeBody<constant()>{call.in(rows_of(values, begin, count)),
+                                             call.in(rows_of(scales, row_blocks, begin, count)),
+                                             call.out(rows_of(packed, row_bytes, begin, count))},
+                    count * row_blocks);
+              });
+              call.finish();
+            });
+}
+
 void mx_dequantize(const Context& context,
                    ElementFormat element,
                    std::span<const std::uint8_t> packed,

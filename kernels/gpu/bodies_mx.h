@@ -76,6 +76,26 @@ QUANTMILL_BODY std::uint8_t tried_scale(std::uint8_t first, int turn) {
 }
 
 template <ElementFormat kElement>
+QUANTMILL_BODY void pack_block(const float* values,
+                               std::uint8_t scale,
+                               TieRule ties,
+                               std::uint8_t* packed) {
+  constexpr Index kBits = num_words(kElement);
+  const float reciprocal = decode_e8m0_reciprocal(scale);
+  std::uint32_t words[kBits] = {};
+  QUANTMILL_UNROLL
+  for (Index i = 0; i < kBlock; ++i) {
+    const std::uint32_t code = encode_element(kElement, values[i] * reciprocal, ties);
+    const Index place = i * kBits;
+    words[place / 32] |= code << (place % 32);
+    if (place % 32 + kBits > 32) {
+      words[place / 32 + 1] |= code >> (32 - place % 32);
+    }
+  }
+  store_words<kBits>(words, packed);
+}
+
+template <ElementFormat kElement>
 struct MxQuantizeBody {  // a block each
   const float* values;
   std::uint8_t* packed;
@@ -105,19 +125,21 @@ struct MxQuantizeBody {  // a block each
       }
     }
     scales[block] = scale;
-    const float reciprocal = decode_e8m0_reciprocal(scale);
-    constexpr Index kBits = num_words(kElement);
-    std::uint32_t words[kBits] = {};
-    QUANTMILL_UNROLL
-    for (Index i = 0; i < kBlock; ++i) {
-      const std::uint32_t code = encode_element(kElement, x[i] * reciprocal, ties);
-      const Index place = i * kBits;
-      words[place / 32] |= code << (place % 32);
-      if (place % 32 + kBits > 32) {
-        words[place / 32 + 1] |= code >> (32 - place % 32);
-      }
-    }
-    store_words<kBits>(words, packed + block * kBits * 4);
+    pack_block<kElement>(x, scale, ties, packed + block * num_words(kElement) * 4);
+  }
+};
+
+template <ElementFormat kElement>
+struct MxEncodeBody {  // a block each
+  const float* values;
+  const std::uint8_t* scales;
+  std::uint8_t* packed;
+
+  QUANTMILL_BODY void operator()(Index block) const {
+    float x[kBlock];
+    load_floats<kBlock>(values + block * kBlock, x);
+    pack_block<kElement>(
+        x, scales[block], TieRule::kEven, packed + block * num_words(kElement) * 4);
   }
 };
 

@@ -58,7 +58,8 @@ class GroupSearcher {
         counted_(counted),
         importance_(importance),
         meter_(context, checkpoint, plan),
-        reader_(context, checkpoint, plan.architecture) {}
+        reader_(context, checkpoint, plan.architecture),
+        rows_(context) {}
 
   // Fills `result`: kNumErrors errors, then s of every channel.
   void search(const GroupTask& task, std::span<double> result) {
@@ -153,18 +154,17 @@ class GroupSearcher {
     const std::vector<float> expanded = spread_candidates(columns, candidates_);
     const std::span<const float> importance = column_importance(activation);
     block_sums_.assign(cols / kMxBlock * candidates_.size(), 0.0);
-    const std::uint64_t most = rows_at_a_time(tensor.in_features(), kMxCurveRows);
+    const std::uint64_t most = rows_of_pass(context_, tensor.in_features(), kMxCurveRows);
     for (std::uint64_t first = 0; first < sample.rows.size(); first += most) {
       const std::uint64_t count = std::min(most, sample.rows.size() - first);
-      read_finite_rows(
-          reader_, tensor, std::span(sample.rows).subspan(first, count), columns, values_);
-      mx_error_curve(context_,
-                     spec,
-                     {values_.data(), count, cols},
-                     importance,
-                     {expanded.data(), candidates_.size(), cols},
-                     block_sums_,
-                     std::span(sample.weights).subspan(first, count));
+      mx_error_curve(
+          context_,
+          spec,
+          rows_.read(reader_, tensor, std::span(sample.rows).subspan(first, count), columns),
+          importance,
+          {expanded.data(), candidates_.size(), cols},
+          block_sums_,
+          std::span(sample.weights).subspan(first, count));
     }
     for (std::size_t block = 0; block < cols / kMxBlock; ++block) {
       const std::span<double> errors = errors_of_block(columns, block);
@@ -225,7 +225,7 @@ class GroupSearcher {
   bool by_blocks_ = true;
   std::size_t num_units_ = 0;
   std::vector<double> errors_;  // [units, candidates]
-  std::vector<float> values_;
+  FiniteRows rows_;
   std::vector<double> block_sums_;  // [blocks of columns, candidates], of the reader
 };
 

@@ -5,8 +5,6 @@
 #include <iterator>
 #include <numeric>
 
-#include "pipeline/finite_rows.h"
-
 namespace quantmill {
 namespace {
 
@@ -63,14 +61,14 @@ const ColumnMagnitudes& magnitudes_of(const MagnitudeTable& table, std::size_t a
 MagnitudeMeter::MagnitudeMeter(const Context& context,
                                const Checkpoint& checkpoint,
                                const Plan& plan)
-    : context_(context), reader_(context, checkpoint, plan.architecture) {}
+    : context_(context), reader_(context, checkpoint, plan.architecture), rows_(context) {}
 
 std::vector<double> MagnitudeMeter::add(const ModelTensor& tensor,
                                         const ColumnMap& columns,
                                         std::span<const float> weights,
                                         const ColumnSums& sums) {
   const std::uint64_t total = tensor.out_features();
-  const std::uint64_t most = rows_at_a_time(tensor.in_features(), 1);
+  const std::uint64_t most = rows_of_pass(context_, tensor.in_features(), 1);
   std::vector<double> row_squares(total);
   std::vector<std::uint64_t> rows;
   for (std::uint64_t first = 0; first < total; first += most) {
@@ -80,9 +78,8 @@ std::vector<double> MagnitudeMeter::add(const ModelTensor& tensor,
     }
     rows.resize(std::min(most, total - first));
     std::iota(rows.begin(), rows.end(), first);
-    read_finite_rows(reader_, tensor, rows, columns, values_);
     add_magnitudes(context_,
-                   {values_.data(), rows.size(), columns.num_columns()},
+                   rows_.read(reader_, tensor, rows, columns),
                    weights,
                    sums,
                    std::span(row_squares).subspan(first, rows.size()));

@@ -9,6 +9,7 @@
 #include "checkpoint/reader.h"
 #include "device/context.h"
 #include "kernels/magnitudes.h"
+#include "pipeline/finite_rows.h"
 #include "pipeline/team.h"
 #include "pipeline/weight_reader.h"
 #include "plan/plan.h"
@@ -34,7 +35,7 @@ class MagnitudeMeter {
   MagnitudeMeter(const Context& context, const Checkpoint& checkpoint, const Plan& plan);
 
   // Adds all rows of a reader of an activation to `sums` (of its columns). Returns the sum of (w *
-  // weight)^2 of each row, with one weight for each column. Errors as read_finite_rows.
+  // weight)^2 of each row, with one weight for each column. Errors as FiniteRows::read.
   std::vector<double> add(const ModelTensor& tensor,
                           const ColumnMap& columns,
                           std::span<const float> weights,
@@ -43,11 +44,11 @@ class MagnitudeMeter {
  private:
   const Context& context_;
   WeightReader reader_;
-  std::vector<float> values_;
+  FiniteRows rows_;
 };
 
 // Of each activation whose scales the plan searches. Collective over team.world; every rank gets
-// the same values, whatever their number. Errors as read_finite_rows.
+// the same values, whatever their number. Errors as FiniteRows::read.
 MagnitudeTable measure_column_magnitudes(const Team& team,
                                          const Context& context,
                                          const Checkpoint& checkpoint,

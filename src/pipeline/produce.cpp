@@ -14,8 +14,11 @@
 namespace quantmill {
 namespace {
 
-// Floats worked on at a time: they stay in the second-level cache between steps.
-constexpr std::uint64_t kWorkElements = std::uint64_t{1} << 15;
+// Floats of the host that are worked on at a time (work_elements).
+constexpr std::uint64_t kHostWorkElements = std::uint64_t{1} << 15;
+
+// values_ and restored_.
+constexpr std::size_t kWorkBuffers = 2;
 
 const SourceWeight& source_of(const Plan& plan, const TensorWork& work) {
   return plan.architecture.weights[plan.architecture.tensors[work.tensor].stored];
@@ -73,7 +76,10 @@ RowProducer::RowProducer(const Context& context,
       importance_(importance),
       feedback_(feedback),
       buffer_bytes_(buffer_bytes),
-      reader_(context, checkpoint, plan.architecture) {
+      reader_(context, checkpoint, plan.architecture),
+      values_(context),
+      restored_(context),
+      rounded_(context) {
   for (const TensorWork& work : plan.tensors) {
     if (work.is_quantized()) {
       codecs_.try_emplace(work.scheme, context, work.scheme, plan.recipe);
@@ -105,10 +111,35 @@ std::uint64_t RowProducer::held_bytes(const Plan& plan, std::uint64_t buffer_byt
       worked = std::max(worked, std::min(rows * row, std::max(row, buffer_bytes)));
     }
   }
-  return copied + worked + 3 * sizeof(float) * kWorkElements;
+  return copied + worked + 3 * sizeof(float) * kHostWorkElements;
 }
 
 void RowProducer::produce(const WriteTask& task, const Emit& emit, WorkErrors& errors) {
+  on_device(task, [&] { produce_held(task, emit, errors); });
+}
+
+float RowProducer::measure(const WriteTask& task) {
+  float largest = 0;
+  on_device(task, [&] { largest = measure_held(task); });
+  return largest;
+}
+
+void RowProducer::on_device(const WriteTask& task, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDevice) {
+      throw;
+    }
+    throw Error(error.code(),
+                fmt::format("tensor {}: {}", plan_.tensors[task.tensor].name, error.message()));
+  }
+  values_.give_back();  // other workers may need more of the GPU's memory than their share
+  restored_.give_back();
+  rounded_.give_back();
+}
+
+void RowProducer::produce_held(const WriteTask& task, const Emit& emit, WorkErrors& errors) {
   switch (plan_.tensors[task.tensor].action) {
     case Action::kCopy:
       copy(task, emit);
@@ -129,17 +160,6 @@ void RowProducer::produce(const WriteTask& task, const Emit& emit, WorkErrors& e
   }
 }
 
-void RowProducer::copy(const WriteTask& task, const Emit& emit) {
-  const TensorWork& work = plan_.tensors[task.tensor];
-  const std::uint64_t piece = std::max<std::uint64_t>(1, buffer_bytes_);
-  for (std::uint64_t begin = task.begin; begin < task.end; begin += piece) {
-    stored_.resize(std::min(piece, task.end - begin));
-    read_stored(
-        checkpoint_, plan_.architecture, plan_.architecture.tensors[work.tensor], begin, stored_);
-    emit(work.parts[0].shard, work.parts[0].file_offset + begin, stored_);
-  }
-}
-
 void RowProducer::write_kv_scale(const WriteTask& task, const Emit& emit) {
   const OutputPlace& place = plan_.tensors[task.tensor].parts.front();
   encoded_.resize(sizeof(float));
@@ -147,23 +167,18 @@ void RowProducer::write_kv_scale(const WriteTask& task, const Emit& emit) {
   emit(place.shard, place.file_offset, encoded_);
 }
 
-void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
-  const TensorWork& work = plan_.tensors[task.tensor];
-  std::vector<float> weight = folds_[plan_.folds[work.tensor].rows.front()].norm_weight;
-  if (weight.empty()) {
-    weight = read_floats(
-        context_, checkpoint_, plan_.architecture, plan_.architecture.tensors[work.tensor]);
-  }
-  encoded_.resize(weight.size() * dtype_bits(work.stored) / 8);
-  (void)encode_from_float(
-      context_, ConstFloatMatrix(weight.data(), 1, weight.size()), work.stored, encoded_);
-  emit(work.parts[0].shard, work.parts[0].file_offset, encoded_);
-}
-
 std::uint64_t RowProducer::rows_held(const TensorWork& work) const {
   const std::uint64_t together = rows_held_together(work);
+  std::uint64_t fitting = buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
+  if (context_.gpu != nullptr && is_turned(work)) {
+    fitting = std::min(fitting, rows_worked(work, together));  // all are worked on at once
+  }
+  return std::max(together, fitting / together * together);
+}
+
+std::uint64_t RowProducer::rows_worked(const TensorWork& work, std::uint64_t together) const {
   const std::uint64_t fitting =
-      buffer_bytes_ / std::max<std::uint64_t>(1, row_buffer_bytes(plan_, work));
+      work_elements(context_, sizeof(float), kWorkBuffers) / std::max<std::uint64_t>(1, work.cols);
   return std::max(together, fitting / together * together);
 }
 
@@ -210,13 +225,12 @@ void RowProducer::expect(const WriteTask& task) const {
   }
 }
 
-float RowProducer::measure(const WriteTask& task) {
+float RowProducer::measure_held(const WriteTask& task) {
   const TensorWork& work = plan_.tensors[task.tensor];
   choose_factors(work);
   float largest = 0;
   const std::uint64_t held = rows_held(work);
-  const std::uint64_t worked =
-      std::max<std::uint64_t>(1, kWorkElements / std::max<std::uint64_t>(1, work.cols));
+  const std::uint64_t worked = rows_worked(work, 1);
   for (std::uint64_t begin = task.begin; begin < task.end; begin += held) {
     const std::uint64_t end = std::min(begin + held, task.end);
     load(work, begin, end - begin);
@@ -271,7 +285,7 @@ void RowProducer::decode(const TensorWork& work,
             work.name,
             begin + first + bad->row,
             bad->col,
-            values.row(bad->row)[bad->col]));
+            element_at(context_, &values.row(bad->row)[bad->col])));
   }
   fold(work, begin + first, values);
 }
@@ -300,11 +314,9 @@ void RowProducer::encode(const TensorWork& work,
   }
   const std::uint64_t together =
       rows_held_together(work) * (error_feedback_ ? kGptqRowsTogether : 1);
-  const std::uint64_t fitting = kWorkElements / std::max<std::uint64_t>(1, work.cols);
-  const std::uint64_t rows_worked =
-      is_turned(work) ? rows : std::max(together, fitting / together * together);
-  for (std::uint64_t done = 0; done < rows; done += rows_worked) {
-    const std::uint64_t now = std::min(rows_worked, rows - done);
+  const std::uint64_t worked = is_turned(work) ? rows : rows_worked(work, together);
+  for (std::uint64_t done = 0; done < rows; done += worked) {
+    const std::uint64_t now = std::min(worked, rows - done);
     values_.resize(now * work.cols);
     const FloatMatrix values{values_.data(), now, work.cols};
     decode(work, begin, done, values);
@@ -375,7 +387,7 @@ void RowProducer::store(const TensorWork& work,
                     work.name,
                     first_row + lost->row,
                     lost->col,
-                    values.row(lost->row)[lost->col],
+                    element_at(context_, &values.row(lost->row)[lost->col]),
                     dtype_name(work.stored)));
   }
 }

@@ -4,6 +4,7 @@
 // to verify one.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "checkpoint/reader.h"
 #include "device/context.h"
+#include "device/work_buffer.h"
 #include "kernels/compare.h"
 #include "pipeline/arranged.h"
 #include "pipeline/coded_rows.h"
@@ -83,6 +85,13 @@ class RowProducer {
   void rearrange(const WriteTask& task, const Emit& emit);
   void fold_norm_weight(const WriteTask& task, const Emit& emit);
   void fold_rows(const WriteTask& task, const Emit& emit, WorkErrors& errors);
+  // Runs body; a failure of the GPU is told with the tensor, and its memory given back.
+  void on_device(const WriteTask& task, const std::function<void()>& body);
+  void produce_held(const WriteTask& task, const Emit& emit, WorkErrors& errors);
+  float measure_held(const WriteTask& task);
+  // Rows that are decoded, folded and quantized at a time, a multiple of `together`, and at least
+  // that.
+  [[nodiscard]] std::uint64_t rows_worked(const TensorWork& work, std::uint64_t together) const;
   // Rows of a work that fit into the buffers.
   [[nodiscard]] std::uint64_t rows_held(const TensorWork& work) const;
   void emit_part(const OutputPlace& place,
@@ -151,9 +160,9 @@ class RowProducer {
   std::shared_ptr<const ErrorFeedback> error_feedback_;  // of the tensor, where it is worked on
   std::vector<float> row_divisors_;                      // of the rows that are worked on
   std::vector<std::byte> stored_;   // as read, of what the reader does not hold
-  std::vector<float> values_;       // decoded and folded
-  std::vector<float> restored_;     // what the codes stand for
-  std::vector<std::byte> rounded_;  // Compat::kSeed: values on their way through BF16
+  WorkBuffer<float> values_;        // decoded and folded
+  WorkBuffer<float> restored_;      // what the codes stand for
+  WorkBuffer<std::byte> rounded_;   // Compat::kSeed: values on their way through BF16
   std::vector<std::byte> encoded_;  // a norm's output bytes
   std::vector<std::vector<std::byte>> encoded_parts_;
   CodedRows coded_;                // codes on their way to where they are arranged

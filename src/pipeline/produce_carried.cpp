@@ -62,6 +62,17 @@ void RowProducer::copy_codes(const TensorWork& work,
   }
 }
 
+void RowProducer::copy(const WriteTask& task, const Emit& emit) {
+  const TensorWork& work = plan_.tensors[task.tensor];
+  const std::uint64_t piece = std::max<std::uint64_t>(1, buffer_bytes_);
+  for (std::uint64_t begin = task.begin; begin < task.end; begin += piece) {
+    stored_.resize(std::min(piece, task.end - begin));
+    read_stored(
+        checkpoint_, plan_.architecture, plan_.architecture.tensors[work.tensor], begin, stored_);
+    emit(work.parts[0].shard, work.parts[0].file_offset + begin, stored_);
+  }
+}
+
 // Refuses what is no number.
 void RowProducer::check_decoded(const TensorWork& work, std::uint64_t begin, std::uint64_t rows) {
   constexpr std::uint64_t kElements = std::uint64_t{1} << 15;

@@ -54,8 +54,22 @@ void RowProducer::fold(const TensorWork& work, std::uint64_t first_row, FloatMat
 
 void RowProducer::round_to_bf16(FloatMatrix values) {
   rounded_.resize(values.rows * values.cols * 2);
-  (void)encode_from_float(context_, values, DType::kBf16, rounded_);
-  (void)decode_to_float(context_, DType::kBf16, rounded_, values);
+  const std::span<std::byte> rounded(rounded_.data(), rounded_.size());
+  (void)encode_from_float(context_, values, DType::kBf16, rounded);
+  (void)decode_to_float(context_, DType::kBf16, rounded, values);
+}
+
+void RowProducer::fold_norm_weight(const WriteTask& task, const Emit& emit) {
+  const TensorWork& work = plan_.tensors[task.tensor];
+  std::vector<float> weight = folds_[plan_.folds[work.tensor].rows.front()].norm_weight;
+  if (weight.empty()) {
+    weight = read_floats(
+        context_, checkpoint_, plan_.architecture, plan_.architecture.tensors[work.tensor]);
+  }
+  encoded_.resize(weight.size() * dtype_bits(work.stored) / 8);
+  (void)encode_from_float(
+      context_, ConstFloatMatrix(weight.data(), 1, weight.size()), work.stored, encoded_);
+  emit(work.parts[0].shard, work.parts[0].file_offset, encoded_);
 }
 
 }  // namespace quantmill

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "device/work_buffer.h"
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
 #include "kernels/int4.h"
@@ -101,7 +102,8 @@ void SchemeCodec::feed_back(ConstFloatMatrix values,
     zero_points = zero_points_;
   }
   const std::vector<float> scales = group_scales(values, parts);
-  std::vector<float> rounded(values.rows * values.cols);
+  WorkBuffer<float> rounded(context_);
+  rounded.resize(values.rows * values.cols);
   gptq_round(context_,
              grid,
              feedback,
@@ -111,7 +113,7 @@ void SchemeCodec::feed_back(ConstFloatMatrix values,
              {rounded.data(), values.rows, values.cols});
   const ConstFloatMatrix found{rounded.data(), values.rows, values.cols};
   if (is_mx(scheme_)) {
-    mx_encode(mx_.element, found, as_codes(parts[1]), as_codes(parts[0]));
+    mx_encode(context_, mx_.element, found, as_codes(parts[1]), as_codes(parts[0]));
   } else if (scheme_ == Scheme::kNvfp4) {
     nvfp4_quantize(context_,
                    found,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/context.h"
+#include "device/work_buffer.h"
 #include "kernels/matrix.h"
 #include "pipeline/scheme_codec.h"
 #include "plan/recipe.h"
@@ -35,9 +36,11 @@ class SchemeErrorCurve {
   Layout layout_;
   SchemeCodec codec_;
   std::vector<std::vector<std::byte>> parts_;
-  std::vector<float> weighted_;  // values * importance
-  std::vector<float> scaled_;    // values * s, then what their codes stand for / s * importance
-  std::vector<float> back_;      // 1 / s
+  // Where kernels run: values * importance; values * s, then what their codes stand for / s *
+  // importance.
+  WorkBuffer<float> weighted_;
+  WorkBuffer<float> scaled_;
+  std::vector<float> back_;  // 1 / s
   std::vector<float> folded_importance_;
 };
 

@@ -77,7 +77,8 @@ class TaskEvaluator {
         plan_(inputs.plan),
         inputs_(inputs),
         cache_(candidates),
-        reader_(context, checkpoint, plan_.architecture) {}
+        reader_(context, checkpoint, plan_.architecture),
+        rows_(context) {}
 
   void evaluate(const SearchTask& task, std::span<double> sums) {
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
@@ -85,30 +86,32 @@ class TaskEvaluator {
     const std::uint64_t cols = activation.columns.num_columns();
     expand(activation, cache_.of(task.group));
     const Scheme scheme = searched_scheme(plan_.choices[task.tensor].scheme.value());
-    const std::uint64_t together = is_mx(scheme) ? kMxCurveRows : rows_together(scheme);
-    const std::uint64_t most = rows_at_a_time(tensor.in_features(), together);
+    const bool adds_blocks = is_mx(scheme);
+    const std::uint64_t most = adds_blocks
+                                   ? rows_of_pass(context_, tensor.in_features(), kMxCurveRows)
+                                   : rows_at_a_time(tensor.in_features(), rows_together(scheme));
+    block_sums_.assign(adds_blocks ? cols / kMxBlock * sums.size() : 0, 0.0);
     std::vector<std::uint64_t> rows;
     for (std::uint64_t row = task.begin; row < task.end; row += task.step) {
       rows.push_back(row);
       if (rows.size() == most || row + task.step >= task.end) {
-        read_finite_rows(reader_, tensor, rows, activation.columns, values_);
-        add_error_curve(scheme, ConstFloatMatrix(values_.data(), rows.size(), cols), sums);
+        add_error_curve(scheme, rows_.read(reader_, tensor, rows, activation.columns), sums);
         rows.clear();
       }
+    }
+    for (std::size_t i = 0; i < block_sums_.size(); ++i) {
+      sums[i % sums.size()] += block_sums_[i];
     }
   }
 
  private:
-  // Of what is in values_, with candidates_ and importance_.
+  // With candidates_ and importance_. Blocks of MX are added to block_sums_, other schemes' errors
+  // to sums.
   void add_error_curve(Scheme scheme, ConstFloatMatrix values, std::span<double> sums) {
     const ConstFloatMatrix candidates(candidates_.data(), sums.size(), values.cols);
     if (is_mx(scheme)) {
       const MxSpec spec = mx_spec_of(scheme, plan_.recipe);
-      block_sums_.assign(values.cols / kMxBlock * sums.size(), 0.0);
       mx_error_curve(context_, spec, values, importance_, candidates, block_sums_);
-      for (std::size_t i = 0; i < block_sums_.size(); ++i) {
-        sums[i % sums.size()] += block_sums_[i];
-      }
       return;
     }
     curves_.try_emplace(scheme, context_, scheme, plan_.recipe)
@@ -140,7 +143,7 @@ class TaskEvaluator {
   std::vector<float> importance_;
   WeightReader reader_;
   std::map<Scheme, SchemeErrorCurve> curves_;
-  std::vector<float> values_;
+  FiniteRows rows_;
   std::vector<double> block_sums_;  // [blocks of columns, candidates]
 };
 

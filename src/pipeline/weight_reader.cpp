@@ -71,15 +71,11 @@ void read_runs(const Checkpoint& checkpoint,
   }
 }
 
-std::optional<MatrixPosition> find_nonfinite(ConstFloatMatrix values) {
-  for (std::size_t row = 0; row < values.rows; ++row) {
-    for (std::size_t col = 0; col < values.cols; ++col) {
-      if (!std::isfinite(values.row(row)[col])) {
-        return MatrixPosition{row, col};
-      }
-    }
-  }
-  return std::nullopt;
+// As decode_to_float: `from` may be `to` itself, and lie on a GPU.
+std::optional<MatrixPosition> copy_floats(const Context& context,
+                                          std::span<const float> from,
+                                          FloatMatrix to) {
+  return decode_to_float(context, DType::kF32, std::as_bytes(from), to);
 }
 
 }  // namespace
@@ -347,8 +343,8 @@ std::vector<float> WeightReader::decode_scales(DType dtype,
 std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMatrix out) const {
   const WorkTimer timer(Work::kDecode);
   if (!values_.empty()) {
-    std::memcpy(out.data, &values_[first * out.cols], out.rows * out.cols * sizeof(float));
-    return find_nonfinite(out);
+    return copy_floats(
+        context_, std::span(values_).subspan(first * out.cols, out.rows * out.cols), out);
   }
   const std::uint64_t row_bytes = code_row_bytes(*weight_, out.cols);
   const std::uint64_t num_scales = num_scales_of_row(*weight_, out.cols);
@@ -394,7 +390,7 @@ std::optional<MatrixPosition> WeightReader::decode(std::uint64_t first, FloatMat
                             out);
     }
   }
-  return find_nonfinite(out);
+  return copy_floats(context_, {out.data, out.rows * out.cols}, out);
 }
 
 }  // namespace quantmill

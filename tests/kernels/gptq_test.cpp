@@ -78,8 +78,11 @@ TEST(MxEncode, KeepsGivenScales) {
   std::vector<float> values(64, 3);
   values[1] = -100;
   std::vector<std::uint8_t> packed(32);
-  mx_encode(
-      ElementFormat::kE2m1, {values.data(), 1, 64}, std::vector<std::uint8_t>{127, 126}, packed);
+  mx_encode(Context{Backend::kReference, Isa::kPlain},
+            ElementFormat::kE2m1,
+            {values.data(), 1, 64},
+            std::vector<std::uint8_t>{127, 126},
+            packed);
   EXPECT_EQ(packed[0], 0xf5);   // 3 and -6
   EXPECT_EQ(packed[1], 0x55);   // 3
   EXPECT_EQ(packed[16], 0x77);  // 3 / 2^-1 = 6
