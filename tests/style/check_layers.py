@@ -16,7 +16,7 @@ ORDER = ["base", "tensor", "checkpoint", "device", "kernels", "comm", "stats", "
 THIRD_PARTY = {
     r"mpi\.h": r"src/comm/[^/]+\.cpp",
     r"nccl\.h": r"src/comm/nccl(_library)?\.(h|cpp)",
-    r"cuda_runtime\.h": r"src/comm/nccl\.cpp",
+    r"cuda_runtime\.h": r"src/comm/nccl\.cpp|src/device/cuda_\w+\.(h|cpp)",
     r"(hdf5|H5\w+)\.h": r"src/stats/h5(_\w+)?\.(h|cpp)",
     r"zip\.h": r"src/stats/[^/]+\.cpp",
     r"xxhash\.h": r"src/base/hash\.cpp",
