@@ -17,6 +17,9 @@ if(NOT QUANTMILL_CUDA STREQUAL "OFF")
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(QUANTMILL_HAS_CUDA ON)
+    # The program opens libnccl when it runs: a build needs no more than the header.
+    find_path(QUANTMILL_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    find_library(QUANTMILL_NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
   elseif(QUANTMILL_CUDA STREQUAL "ON")
     message(FATAL_ERROR "QUANTMILL_CUDA is ON, but there is no nvcc: install the CUDA toolkit, name its nvcc with "
                         "CMAKE_CUDA_COMPILER, or leave QUANTMILL_CUDA at auto")

@@ -16,7 +16,7 @@ enum class ErrorCode : int {
   kInput = 3,         // a checkpoint, statistics or configuration file is wrong
   kIo = 4,            // the operating system refused to read, write, sync or rename
   kDevice = 5,        // an accelerator failed
-  kComm = 6,          // MPI failed
+  kComm = 6,          // MPI or NCCL failed
   kInternal = 70,     // our own fault
   kInterrupted = 75,  // a signal stopped the job; it can be resumed
 };

@@ -34,7 +34,17 @@
 namespace quantmill {
 namespace {
 
+// The GPU that NCCL may use; an emulated one is none.
+std::optional<DeviceIdentity> device_of(const Context& context) {
+  if (context.gpu == nullptr || context.gpu->driver().is_emulated()) {
+    return std::nullopt;
+  }
+  return DeviceIdentity{context.gpu->driver().ordinal(), context.gpu->driver().identity()};
+}
+
 Statistics statistics_for(const Team& team,
+                          const Context& context,
+                          const Log& log,
                           const Checkpoint& checkpoint,
                           const JobOptions& options) {
   if (!uses_statistics(options)) {
@@ -45,7 +55,7 @@ Statistics statistics_for(const Team& team,
     partition =
         partition_rule(choose_architecture(options.recipe.architecture, checkpoint.config_text()));
   });
-  return load_statistics(team.world, *options.statistics, partition);
+  return load_statistics(team.world, device_of(context), log, *options.statistics, partition);
 }
 
 // The leader's work folder, and how the job starts, on every rank.
@@ -199,7 +209,7 @@ std::string run_job(const Team& team,
   PhaseClock clock;
   std::optional<Checkpoint> checkpoint;
   team.world.collectively([&] { checkpoint = open_source(options.source, options.follow_links); });
-  const Statistics statistics = statistics_for(team, *checkpoint, options);
+  const Statistics statistics = statistics_for(team, context, log, *checkpoint, options);
   std::optional<Plan> plan;
   std::unique_ptr<FeedbackFactors> feedback;
   std::uint64_t buffer_bytes = 0;

@@ -15,6 +15,8 @@ ORDER = ["base", "tensor", "checkpoint", "device", "kernels", "comm", "stats", "
 # Header pattern -> files that may include it. Tests may include any of them.
 THIRD_PARTY = {
     r"mpi\.h": r"src/comm/[^/]+\.cpp",
+    r"nccl\.h": r"src/comm/nccl(_library)?\.(h|cpp)",
+    r"cuda_runtime\.h": r"src/comm/nccl\.cpp|src/device/cuda_\w+\.(h|cpp)",
     r"(hdf5|H5\w+)\.h": r"src/stats/h5(_\w+)?\.(h|cpp)",
     r"zip\.h": r"src/stats/[^/]+\.cpp",
     r"xxhash\.h": r"src/base/hash\.cpp",
@@ -27,7 +29,7 @@ THIRD_PARTY = {
     r"(gtest|gmock|benchmark)/.*": r"",
 }
 # C headers of the operating system, and who may use them.
-SYSTEM = r"(sys/.*|fcntl|unistd|fnmatch|signal|sched|pthread|cpuid)\.h"
+SYSTEM = r"(sys/.*|fcntl|unistd|fnmatch|signal|sched|pthread|cpuid|dlfcn)\.h"
 SYSTEM_USERS = r"(src/(base|comm|device|pipeline)|jobs)/[^/]+\.cpp|src/base/handle\.h|src/stats/h5(_\w+)?\.cpp"
 
 
