@@ -25,6 +25,9 @@ struct CudaMemoryTraits {
 class CudaDriver : public GpuDriver {
  public:
   explicit CudaDriver(int ordinal) : ordinal_(ordinal) {
+    // Threads that wait leave their core to those that read and write.
+    check_cuda(cudaInitDevice(ordinal, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
+               "starting a GPU");
     check_cuda(cudaSetDevice(ordinal), "choosing a GPU");
     check_cuda(cudaGetDeviceProperties(&properties_, ordinal), "asking for a GPU's properties");
   }
@@ -93,7 +96,8 @@ CudaQueue::CudaQueue(int ordinal) : ordinal_(ordinal) {
     check_cuda(cudaMallocHost(&memory, kStagingBytes), "reserving pinned memory");
     staging.memory.reset(memory);
     cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+               "making an event");
     staging.free.reset(event);
   }
   cudaStream_t stream = nullptr;
@@ -172,7 +176,9 @@ int count_cuda_gpus(std::string& reason) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
-    reason = cudaGetErrorString(status);
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    reason = driver == 0 ? "this machine has no driver of NVIDIA's" : cudaGetErrorString(status);
     return 0;
   }
   if (count == 0) {
