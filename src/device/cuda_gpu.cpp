@@ -113,53 +113,53 @@ void CudaQueue::make_current() const {
   check_cuda(cudaSetDevice(ordinal_), "choosing a GPU");
 }
 
+CudaQueue::Staging& CudaQueue::next_staging(const char* operation) {
+  Staging& staging = staging_[turn_];
+  turn_ ^= 1;
+  check_cuda(cudaEventSynchronize(staging.free.get()), operation);
+  return staging;
+}
+
 void CudaQueue::upload(std::byte* to, std::span<const std::byte> from) {
+  constexpr const char* kOperation = "a copy to the GPU";
   make_current();
-  for (std::size_t done = 0, turn = 0; done < from.size(); done += kStagingBytes, turn ^= 1) {
+  for (std::size_t done = 0; done < from.size(); done += kStagingBytes) {
     const std::size_t now = std::min(kStagingBytes, from.size() - done);
-    Staging& staging = staging_[turn];
-    check_cuda(cudaEventSynchronize(staging.free.get()), "a copy to the GPU");
+    const Staging& staging = next_staging(kOperation);
     std::memcpy(staging.memory.get(), from.data() + done, now);
     check_cuda(cudaMemcpyAsync(
                    to + done, staging.memory.get(), now, cudaMemcpyHostToDevice, stream_.get()),
-               "a copy to the GPU");
-    check_cuda(cudaEventRecord(staging.free.get(), stream_.get()), "a copy to the GPU");
+               kOperation);
+    check_cuda(cudaEventRecord(staging.free.get(), stream_.get()), kOperation);
   }
 }
 
 void CudaQueue::download(std::span<std::byte> to, const std::byte* from) {
+  constexpr const char* kOperation = "a copy from the GPU";
   make_current();
-  // One ahead: a buffer is emptied while the next is filled.
+  // One buffer is on its way while the one before it is emptied.
+  const Staging* before = nullptr;
   std::size_t asked = 0;
-  std::size_t turn_asked = 0;
-  const auto ask = [&] {
-    const std::size_t now = std::min(kStagingBytes, to.size() - asked);
-    Staging& staging = staging_[turn_asked];
-    check_cuda(cudaEventSynchronize(staging.free.get()), "a copy from the GPU");
-    check_cuda(cudaMemcpyAsync(
-                   staging.memory.get(), from + asked, now, cudaMemcpyDeviceToHost, stream_.get()),
-               "a copy from the GPU");
-    check_cuda(cudaEventRecord(staging.free.get(), stream_.get()), "a copy from the GPU");
-    asked += now;
-    turn_asked ^= 1;
-  };
-  if (!to.empty()) {
-    ask();
-  }
-  for (std::size_t done = 0, turn = 0; done < to.size(); turn ^= 1) {
+  for (std::size_t done = 0; done < to.size();) {
+    const Staging* coming = nullptr;
     if (asked < to.size()) {
-      ask();
+      const std::size_t now = std::min(kStagingBytes, to.size() - asked);
+      coming = &next_staging(kOperation);
+      check_cuda(
+          cudaMemcpyAsync(
+              coming->memory.get(), from + asked, now, cudaMemcpyDeviceToHost, stream_.get()),
+          kOperation);
+      check_cuda(cudaEventRecord(coming->free.get(), stream_.get()), kOperation);
+      asked += now;
     }
-    const std::size_t now = std::min(kStagingBytes, to.size() - done);
-    check_cuda(cudaEventSynchronize(staging_[turn].free.get()), "a copy from the GPU");
-    std::memcpy(to.data() + done, staging_[turn].memory.get(), now);
-    done += now;
+    if (before != nullptr) {
+      const std::size_t now = std::min(kStagingBytes, to.size() - done);
+      check_cuda(cudaEventSynchronize(before->free.get()), kOperation);
+      std::memcpy(to.data() + done, before->memory.get(), now);
+      done += now;
+    }
+    before = coming;
   }
-}
-
-void CudaQueue::clear(std::span<std::byte> device) {
-  make_current();
-  check_cuda(cudaMemsetAsync(device.data(), 0, device.size(), stream_.get()), "clearing memory");
 }
 
 void CudaQueue::finish(const char* operation) {

@@ -1,6 +1,5 @@
 #include "device/emulated_gpu.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -66,12 +65,6 @@ void EmulatedQueue::upload(std::byte* to, std::span<const std::byte> from) {
 void EmulatedQueue::download(std::span<std::byte> to, const std::byte* from) {
   if (!to.empty()) {
     memory_.open([&] { std::memcpy(to.data(), from, to.size()); });
-  }
-}
-
-void EmulatedQueue::clear(std::span<std::byte> device) {
-  if (!device.empty()) {
-    memory_.open([&] { std::ranges::fill(device, std::byte{0}); });
   }
 }
 

@@ -28,9 +28,6 @@ class GpuQueue {
   // Device to host, after all that was queued before; `to` is filled when it returns.
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
 
-  // Zeros, on the device.
-  virtual void clear(std::span<std::byte> device) = 0;
-
   // Waits for all that was queued. `operation` is what a failure is reported as.
   virtual void finish(const char* operation) = 0;
 };
