@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 
 namespace quantmill {
@@ -19,7 +17,7 @@ auto with_tensor_name(const std::string& tensor, const Body& body) {
     if (error.code() != ErrorCode::kDevice) {
       throw;
     }
-    throw Error(error.code(), fmt::format("tensor {}: {}", tensor, error.message()));
+    throw Error(error.code(), "tensor " + tensor + ": " + error.message());
   }
 }
 
