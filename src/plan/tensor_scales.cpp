@@ -115,7 +115,9 @@ void share_tensor_scales(Plan& plan) {
   for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
     TensorWork& work = plan.tensors[index];
     work.shares_scale_with =
-        first_work.try_emplace(sets.first_of(work.tensor), index).first->second;
+        work.action == Action::kKvScale
+            ? index  // of the cache, not of the weight that it is named after
+            : first_work.try_emplace(sets.first_of(work.tensor), index).first->second;
   }
 }
 
