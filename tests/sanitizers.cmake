@@ -1,5 +1,5 @@
 # What the tests need in a build with sanitizers (QUANTMILL_SANITIZE), and all that is left out of them there, with reasons.
-# Sets QUANTMILL_SANITIZER_ENVIRONMENT and quantmill_adapt_to_sanitizers(); both do nothing in other builds.
+# Sets QUANTMILL_SANITIZER_ENVIRONMENT, for tests/support/jobs.py and the sanitizers, and QUANTMILL_THREADED_TESTS.
 
 set(QUANTMILL_SANITIZER_ENVIRONMENT "")
 set(support ${CMAKE_CURRENT_SOURCE_DIR}/support)
@@ -7,13 +7,13 @@ set(support ${CMAKE_CURRENT_SOURCE_DIR}/support)
 set(left_out "")
 
 if(QUANTMILL_SANITIZE)
-  # Of the twenty jobs that resume.py kills at random times and resumes, each of three to five runs.
+  # Instead of twenty jobs that resume.py kills three times each, at random times.
   list(APPEND QUANTMILL_SANITIZER_ENVIRONMENT "CRASH_RUNS=4")
 endif()
 
 if(QUANTMILL_SANITIZE MATCHES "address")
   # verify_asan_link_order=0: faults.c is preloaded, so it comes before the runtime, and passes calls on to it.
-  # allocator_may_return_null=1: HDF5 and libzip are asked for absurd sizes by tests and must be able to say no.
+  # allocator_may_return_null=1: malloc of an absurd size fails, as it does without the sanitizer, and ends no process.
   list(APPEND QUANTMILL_SANITIZER_ENVIRONMENT
        "ASAN_OPTIONS=verify_asan_link_order=0:allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1"
        "LSAN_OPTIONS=suppressions=${support}/leaks.supp:print_suppressions=0"
@@ -38,9 +38,8 @@ list(REMOVE_DUPLICATES left_out)
 list(JOIN left_out "," left_out)
 list(APPEND QUANTMILL_SANITIZER_ENVIRONMENT "QUANTMILL_TESTS_LEFT_OUT=${left_out}")
 
-# Set whatever the build, so that the label is there too to run them without sanitizers.
-# The jobs that show what threads do, labelled `threads` for the test preset `tsan`; with the unit tests and mpi.* all of
-# what it runs. The others run the same workers on other formats and only take longer.
+# The jobs that show what threads do, labelled `threads` (in every build) for the test preset `tsan`; with the unit tests
+# and mpi.* all of what it runs. The others run the same workers on other formats and only take longer.
 set(QUANTMILL_THREADED_TESTS
     job.same_bytes # one to seven threads, on one to four ranks and several nodes
     job.resume # kills and signals in every phase, and what goes on from there
