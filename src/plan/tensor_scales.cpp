@@ -22,7 +22,7 @@ class TensorSets {
     std::iota(first_.begin(), first_.end(), std::size_t{0});
   }
 
-  std::size_t first_of(std::size_t tensor) const {
+  [[nodiscard]] std::size_t first_of(std::size_t tensor) const {
     while (first_[tensor] != tensor) {
       tensor = first_[tensor];
     }

@@ -12,8 +12,8 @@ import time
 import unittest
 from pathlib import Path
 
-from jobs import (CALIB, PATIENCE, PROGRAM, SHORT_SEARCH, SLOW, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of,
-                  ranks_of, start_job, wait_for_journal)
+from jobs import (CALIB, PATIENCE, PROGRAM, SHORT_SEARCH, SLOW, SLOW_AND_ALONE, PreparedTest, copy_tiny, hashes, kill, make_drafter,
+                  processes_of, ranks_of, start_job, wait_for_journal)
 
 FAULTS = os.environ["QUANTMILL_FAULTS"]
 # Several files of output, and every task made durable by itself.
@@ -255,8 +255,8 @@ class Changes(PreparedTest):
         self.place.mkdir()
         self.out = self.place / "out"
 
-    def arguments(self, *args):
-        return [self.source, self.out, "--stats", self.shared / "calib", *SHORT_SEARCH, *SLOW, *args]
+    def arguments(self, *args, slow=SLOW):
+        return [self.source, self.out, "--stats", self.shared / "calib", *SHORT_SEARCH, *slow, *args]
 
     def start(self, *args, ranks=0):
         """A job that has just noted its first tasks."""
@@ -440,7 +440,7 @@ class Changes(PreparedTest):
             gaps = [float(gap) for gap in re.findall(pattern, "".join(said))]
 
     def test_a_rank_that_waits_for_its_disk_is_named(self):
-        job = self.run_program("quantize", *self.arguments("--heartbeat", "1"), ranks=2,
+        job = self.run_program("quantize", *self.arguments("--heartbeat", "1", slow=SLOW_AND_ALONE), ranks=2,
                                env={"LD_PRELOAD": FAULTS, "FAULT_RANK": "1", "FAULT_RULES": "read source/model.safetensors slow 9"})
         self.assertEqual(job.returncode, 0, job.stderr)
         self.assertRegex(job.stderr, r"rank 1 on \S+ has work but has finished nothing for [0-9.]+ s")

@@ -27,6 +27,8 @@ THREADS = os.environ.get("QUANTMILL_TEST_THREADS", "")
 LEFT_OUT = os.environ.get("QUANTMILL_TESTS_LEFT_OUT", "").split(",")
 # Options of a job that is slow enough to be met in the middle, with every task made durable by itself.
 SLOW = ["--backend", "reference", "--threads", THREADS or "1", "--checkpoint-interval", "0"]
+# The same where a rank must have no other thread that works on while one waits.
+SLOW_AND_ALONE = ["--backend", "reference", "--threads", "1", "--checkpoint-interval", "0"]
 # One choice of scales for each fold group: block by block, the default of mxfp4, takes ten times longer.
 SHORT_SEARCH = ["--scaling", "awq-grid", "--scale-rule", "even", "--objective", "w4a16"]
 
