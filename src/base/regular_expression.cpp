@@ -1,5 +1,7 @@
 #include "base/regular_expression.h"
 
+// Which of its libraries the header is of.
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage)
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <array>
 #include <cstdint>

@@ -27,7 +27,7 @@ void write_error(const std::string& text) {
 bool has_live_terminal() {
   const char* const kind = std::getenv("TERM");
   return ::isatty(STDERR_FILENO) == 1 && kind != nullptr && std::string_view(kind) != "dumb" &&
-         std::string_view(kind) != "";
+         !std::string_view(kind).empty();
 }
 
 std::size_t terminal_columns() {

@@ -184,6 +184,8 @@ void Communicator::collectively(const std::function<void()>& body) const {
   throw Error(static_cast<ErrorCode>(told[0]), message).agreed();
 }
 
+// Of a communicator all the same: who has none has no business here.
+// NOLINTNEXTLINE(readability-convert-member-functions-to-static)
 void Communicator::abort(int status) const {
   MPI_Abort(MPI_COMM_WORLD, status);
   std::terminate();

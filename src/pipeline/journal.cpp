@@ -174,11 +174,11 @@ JournalWriter::JournalWriter(const std::filesystem::path& folder,
                              std::chrono::milliseconds interval)
     : file_(File::open_to_write(
           folder / (std::string(kPrefix) + std::to_string(run) + "." + std::to_string(rank)))),
+      end_(kMagic.size()),
       interval_(interval),
       last_flush_(std::chrono::steady_clock::now()) {
   file_.write_at(0, std::as_bytes(std::span(kMagic)));
   file_.sync();
-  end_ = kMagic.size();
   sync_folder(folder);
 }
 

@@ -26,6 +26,7 @@ std::vector<std::size_t> own_measured(const Team& team,
                                       const std::vector<std::size_t>& measured,
                                       const JobJournal& journal) {
   std::vector<std::uint64_t> costs;
+  costs.reserve(measured.size());
   for (const std::size_t task : measured) {
     costs.push_back(plan.write_tasks[task].cost);
   }
@@ -61,6 +62,7 @@ std::vector<RowProducer> make_workers(const Context& context,
                                       std::uint64_t buffer_bytes,
                                       int num_threads) {
   std::vector<RowProducer> workers;
+  workers.reserve(static_cast<std::size_t>(num_threads));
   for (int worker = 0; worker < num_threads; ++worker) {
     workers.emplace_back(
         context, checkpoint, plan, folds, TensorRanges{}, importance, nullptr, buffer_bytes);

@@ -130,7 +130,8 @@ void run_tasks(const Team& team,
     }
     return !counter.stopped();
   };
-  const auto round = static_cast<std::uint64_t>(team.node.size() * team.num_threads);
+  const auto round =
+      static_cast<std::uint64_t>(team.node.size()) * static_cast<std::uint64_t>(team.num_threads);
   const auto work = [&](int worker) {
     try {
       for (std::uint64_t next = counter.take(); next < list.tasks.size() && may_go_on(worker);

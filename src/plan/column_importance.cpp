@@ -118,6 +118,7 @@ std::vector<float> ColumnImportance::of(std::size_t tensor) const {
     }
   }
   std::vector<float> importance;
+  importance.reserve(squares.size());
   for (const double square : squares) {
     importance.push_back(square == 0 ? 1.0F : static_cast<float>(std::sqrt(square)));
   }

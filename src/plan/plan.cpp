@@ -306,7 +306,6 @@ Plan plan_job(const Checkpoint& checkpoint,
   }
   assign_folds(plan);
   decide_tensors(plan);
-  share_tensor_scales(plan);
   if (recipe.kv_cache != KvCache::kNone) {
     add_kv_scales(statistics, plan);
   }
@@ -316,6 +315,7 @@ Plan plan_job(const Checkpoint& checkpoint,
     place(checkpoint, plan);
     note_fusion_problems(plan);
   }
+  share_tensor_scales(plan);  // last: a JAX model may leave works out
   cut_write_tasks(checkpoint, plan);
   if (statistics != nullptr) {
     cut_search_tasks(*statistics, plan);

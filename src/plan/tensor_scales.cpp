@@ -22,7 +22,7 @@ class TensorSets {
     std::iota(first_.begin(), first_.end(), std::size_t{0});
   }
 
-  std::size_t first_of(std::size_t tensor) const {
+  [[nodiscard]] std::size_t first_of(std::size_t tensor) const {
     while (first_[tensor] != tensor) {
       tensor = first_[tensor];
     }
@@ -115,7 +115,9 @@ void share_tensor_scales(Plan& plan) {
   for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
     TensorWork& work = plan.tensors[index];
     work.shares_scale_with =
-        first_work.try_emplace(sets.first_of(work.tensor), index).first->second;
+        work.action == Action::kKvScale
+            ? index  // of the cache, not of the weight that it is named after
+            : first_work.try_emplace(sets.first_of(work.tensor), index).first->second;
   }
 }
 

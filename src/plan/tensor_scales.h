@@ -14,7 +14,8 @@ namespace quantmill {
 
 // Fills TensorWork::shares_scale_with: works of one tensor of the architecture have one scale, and
 // so have tensors of one parent that servers fuse and that read an activation together (q, k and v;
-// gate and up of one expert).
+// gate and up of one expert). To be called once no work comes or goes any more: it stores places in
+// plan.tensors.
 void share_tensor_scales(Plan& plan);
 
 // Makes plan.recipe.input_scales kStatic or kNone. plan.choices are made, match_statistics

@@ -130,7 +130,7 @@ std::size_t PickleMachine::expect_sizes(PickleId id, std::string_view what) cons
     refuse(fmt::format("{} has {} dimensions", what, items.size()));
   }
   for (const PickleId item : items) {
-    expect_size(item, what);
+    (void)expect_size(item, what);
   }
   return items.size();
 }

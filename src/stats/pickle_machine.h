@@ -62,8 +62,8 @@ class PickleMachine {
   std::span<const std::byte> take(std::uint64_t size);
   template <typename T>
   const T& expect(PickleId id, std::string_view what) const;
-  std::uint64_t expect_size(PickleId id, std::string_view what) const;
-  std::size_t expect_sizes(PickleId id, std::string_view what) const;
+  [[nodiscard]] std::uint64_t expect_size(PickleId id, std::string_view what) const;
+  [[nodiscard]] std::size_t expect_sizes(PickleId id, std::string_view what) const;
   void rebuild_tensor(const std::vector<PickleId>& arguments);
   template <typename T>
   T& top(std::string_view what);

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from jobs import PROGRAM, ROOT, JobTest
+from jobs import PATIENCE, PROGRAM, ROOT, JobTest
 
 
 class Documentation(JobTest):
@@ -42,7 +42,7 @@ class Documentation(JobTest):
 
     def complete(self, *words):
         script = 'source <("$QUANTMILL" completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _quantmill 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"'
-        result = subprocess.run(["bash", "-c", script, "bash", "quantmill", *words], capture_output=True, text=True, timeout=60,
+        result = subprocess.run(["bash", "-c", script, "bash", "quantmill", *words], capture_output=True, text=True, timeout=60 * PATIENCE,
                                 env={**os.environ, "QUANTMILL": PROGRAM})
         self.assertEqual(result.returncode, 0, result.stderr)
         return set(result.stdout.split())

@@ -12,14 +12,12 @@ import time
 import unittest
 from pathlib import Path
 
-from jobs import (CALIB, PROGRAM, SHORT_SEARCH, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
-                  wait_for_journal)
+from jobs import (CALIB, PATIENCE, PROGRAM, SHORT_SEARCH, SLOW, SLOW_AND_ALONE, PreparedTest, copy_tiny, hashes, kill, make_drafter,
+                  processes_of, ranks_of, start_job, wait_for_journal)
 
 FAULTS = os.environ["QUANTMILL_FAULTS"]
 # Several files of output, and every task made durable by itself.
 OPTIONS = ["--max-shard-size", "100K", "--checkpoint-interval", "0"]
-# Slow enough to be met in the middle.
-SLOW = ["--backend", "reference", "--threads", "1", "--checkpoint-interval", "0"]
 NO_SPACE = "No space left on device; [0-9]+ bytes are free there"
 QUOTA = "Disk quota exceeded"
 RESUMABLE = "; finished work is kept: once this is put right, the same command with --resume goes on$"
@@ -257,8 +255,8 @@ class Changes(PreparedTest):
         self.place.mkdir()
         self.out = self.place / "out"
 
-    def arguments(self, *args):
-        return [self.source, self.out, "--stats", self.shared / "calib", *SHORT_SEARCH, *SLOW, *args]
+    def arguments(self, *args, slow=SLOW):
+        return [self.source, self.out, "--stats", self.shared / "calib", *SHORT_SEARCH, *slow, *args]
 
     def start(self, *args, ranks=0):
         """A job that has just noted its first tasks."""
@@ -268,7 +266,7 @@ class Changes(PreparedTest):
         return job
 
     def end(self, job, seconds=30):
-        out, err = job.communicate(timeout=seconds)
+        out, err = job.communicate(timeout=seconds * PATIENCE)
         return subprocess.CompletedProcess(job.args, job.returncode, out, err)
 
     def assert_resumes(self):
@@ -314,7 +312,7 @@ class Changes(PreparedTest):
     def test_source_replaced_as_it_is_opened(self):
         job = start_job(0, *self.arguments(), env={"LD_PRELOAD": FAULTS, "FAULT_RULES": "read source/model.safetensors slow 1"})
         self.addCleanup(lambda: kill(processes_of(job.pid)))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 30 * PATIENCE
         while not self.has_open(job.pid, self.weights):
             self.assertLess(time.monotonic(), deadline)
         other = self.source / "other"
@@ -332,7 +330,7 @@ class Changes(PreparedTest):
         parts = [["-np", "1", PROGRAM, "quantize", source, self.out, "--stats", self.shared / "calib", *SHORT_SEARCH, *SLOW]
                  for source in (self.source, other)]
         command = ["mpirun", *parts[0], ":", *parts[1]]
-        result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
+        result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120 * PATIENCE,
                                 stdin=subprocess.DEVNULL)
         self.assert_refused(result, 3, "rank 1: this rank does not see the job that rank 0 sees: source model.safetensors was",
                             "changed at 1000000000 ns")
@@ -387,10 +385,10 @@ class Changes(PreparedTest):
         begun = time.monotonic()
         os.kill(ranks_of(job)[1], signal.SIGKILL)
         result = self.end(job)
-        self.assertLess(time.monotonic() - begun, 15)
+        self.assertLess(time.monotonic() - begun, 15 * PATIENCE)
         self.assertNotEqual(result.returncode, 0)
         while [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
-            self.assertLess(time.monotonic() - begun, 15, "processes of the job live on")
+            self.assertLess(time.monotonic() - begun, 15 * PATIENCE, "processes of the job live on")
             time.sleep(0.05)
         self.assertFalse(self.out.exists())
         self.assert_resumes()
@@ -419,7 +417,7 @@ class Changes(PreparedTest):
                 self.wait_for_growing_gaps(said, named)
                 self.assertIsNone(job.poll())
                 os.kill(rank, signal.SIGCONT)
-                self.assertEqual(job.wait(60), 0)
+                self.assertEqual(job.wait(60 * PATIENCE), 0)
                 reader.join()
                 job.stdout.close()
                 job.stderr.close()
@@ -434,7 +432,7 @@ class Changes(PreparedTest):
 
     def wait_for_growing_gaps(self, said, pattern, seconds=60):
         """Until two lines in a row tell of times of which the later is about twice the earlier, or more."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * PATIENCE
         gaps = []
         while not any(later > 1.8 * earlier for earlier, later in zip(gaps, gaps[1:])):
             self.assertLess(time.monotonic(), end, "".join(said))
@@ -442,7 +440,7 @@ class Changes(PreparedTest):
             gaps = [float(gap) for gap in re.findall(pattern, "".join(said))]
 
     def test_a_rank_that_waits_for_its_disk_is_named(self):
-        job = self.run_program("quantize", *self.arguments("--heartbeat", "1"), ranks=2,
+        job = self.run_program("quantize", *self.arguments("--heartbeat", "1", slow=SLOW_AND_ALONE), ranks=2,
                                env={"LD_PRELOAD": FAULTS, "FAULT_RANK": "1", "FAULT_RULES": "read source/model.safetensors slow 9"})
         self.assertEqual(job.returncode, 0, job.stderr)
         self.assertRegex(job.stderr, r"rank 1 on \S+ has work but has finished nothing for [0-9.]+ s")

@@ -11,7 +11,7 @@ import time
 import unittest
 from fcntl import ioctl
 
-from jobs import CALIB, PROGRAM, TINY, PreparedTest, make_drafter
+from jobs import CALIB, PATIENCE, PROGRAM, TINY, PreparedTest, make_drafter
 
 COLUMNS = 100
 SLOW = ["--backend", "reference", "--scale-rule", "even"]  # some seconds of search, so that the line changes on any machine
@@ -43,8 +43,8 @@ class Progress(PreparedTest):
         job = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=follower, stderr=follower,
                                env={**os.environ, "TERM": "xterm", **env})
         os.close(follower)
-        text, end = b"", time.monotonic() + 300
-        while time.monotonic() < end and select.select([leader], [], [], 300)[0]:
+        text, end = b"", time.monotonic() + 300 * PATIENCE
+        while time.monotonic() < end and select.select([leader], [], [], 300 * PATIENCE)[0]:
             try:
                 piece = os.read(leader, 1 << 16)
             except OSError:  # the other end is closed
@@ -53,7 +53,7 @@ class Progress(PreparedTest):
                 break
             text += piece
         os.close(leader)
-        return job.wait(timeout=60), text.decode()
+        return job.wait(timeout=60 * PATIENCE), text.decode()
 
     def command(self, *options, out="out"):
         return [PROGRAM, "quantize", self.source, self.folder / out, "--stats", self.stats, "--threads", "1", *SLOW, *options]
@@ -115,7 +115,7 @@ class Progress(PreparedTest):
             except OSError:
                 break
         os.close(leader)
-        self.assertEqual(job.wait(timeout=60), 75)
+        self.assertEqual(job.wait(timeout=60 * PATIENCE), 75)
         lines = [line for line in screen(text.decode())[0] if line]
         self.assertRegex(lines[-1], r"^quantmill: stopped by SIGTERM; .*--resume")
         self.assertFalse([line for line in lines if re.match(LINE, line)])

@@ -9,14 +9,12 @@ import subprocess
 import time
 import unittest
 
-from jobs import (CALIB, SHORT_SEARCH, TINY, JobTest, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of, ranks_of, start_job,
-                  wait_for_journal)
+from jobs import (CALIB, PATIENCE, SHORT_SEARCH, SLOW, TINY, JobTest, PreparedTest, copy_tiny, hashes, kill, make_drafter, processes_of,
+                  ranks_of, start_job, wait_for_journal)
 
 # Random kills; CRASH_RUNS=200 is the long form, CRASH_SEED=8 kills elsewhere.
 RUNS = int(os.environ.get("CRASH_RUNS", "20"))
 SEED = int(os.environ.get("CRASH_SEED", "7"))
-# Slow enough to be killed in every phase, and every task made durable by itself.
-SLOW = ["--backend", "reference", "--checkpoint-interval", "0", "--threads", "1"]
 
 
 class Resume(PreparedTest):
@@ -45,7 +43,7 @@ class Resume(PreparedTest):
     def end(self, job, seconds=120):
         """What the job said; it must end."""
         try:
-            return "".join(job.communicate(timeout=seconds))
+            return "".join(job.communicate(timeout=seconds * PATIENCE))
         except subprocess.TimeoutExpired:
             kill(processes_of(job.pid))
             self.fail("the job did not end")
@@ -99,8 +97,8 @@ class Resume(PreparedTest):
                 wait_for_journal(self.folder / "out")
                 os.kill(ranks_of(job)[-1], number)  # one rank only: the others are told
                 begun = time.monotonic()
-                out, err = job.communicate(timeout=20)
-                self.assertLess(time.monotonic() - begun, 10)
+                out, err = job.communicate(timeout=20 * PATIENCE)
+                self.assertLess(time.monotonic() - begun, 10 * PATIENCE)
                 self.assertEqual(job.returncode, 75, err)
                 self.assertEqual(len(re.findall(f"^quantmill: .*stopped by {number.name}.*--resume", err, re.M)), 1, err)
                 self.assertRegex(self.finish(ranks=3), "resumed: [1-9]")
@@ -141,7 +139,7 @@ class Resume(PreparedTest):
                 shutil.rmtree(self.folder / "out")
 
     def wait_until_gone(self, pids, seconds=15):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * PATIENCE
         while [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
             self.assertLess(time.monotonic(), end, "processes of the job live on")
             time.sleep(0.05)
@@ -196,7 +194,7 @@ class Resume(PreparedTest):
     def test_a_lost_file_of_an_unfinished_job_is_noticed(self):
         job = self.start()
         work = self.folder / ".out.quantmill-work"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while not (work / "output" / "quantmill_scales.h5").exists():
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)

@@ -5,7 +5,7 @@ import unittest
 import numpy as np
 
 from any_model import Model, recorded, save, save_statistics, to_f32
-from jobs import PreparedTest, hashes, kill, make_drafter, processes_of, read_folder, start_job, wait_for_journal
+from jobs import PATIENCE, SLOW, PreparedTest, hashes, kill, make_drafter, processes_of, read_folder, start_job, wait_for_journal
 from schemes import decoded
 
 UNSCALED = ("--scaling", "none", "--scale-rule", "even", "--objective", "w4a16")
@@ -173,10 +173,10 @@ class Drafter(PreparedTest):
                 by_part.setdefault(item["name"].split(".", 2)[-1], set()).add(item["stored_as"])
         self.assertEqual([part for part, schemes in by_part.items() if len(schemes) > 1], [])
         self.assertGreater(len(set().union(*by_part.values())), 1)
-        job = start_job(2, *asked, "--backend", "reference", "--checkpoint-interval", "0", "--threads", "1")
+        job = start_job(2, *asked, *SLOW)
         wait_for_journal(self.folder / "out", minimum=2)
         kill(processes_of(job.pid))
-        job.communicate(timeout=60)
+        job.communicate(timeout=60 * PATIENCE)
         result = self.run_program("quantize", *asked, "--resume")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stderr, r"resumed: [1-9]\d* of \d+ search tasks")

@@ -10,7 +10,7 @@ import numpy as np
 
 import sources
 from any_model import EXPERTS, HEAD, KV_HEADS, LAYERS, Model, recorded, save, save_statistics, to_bf16, to_f32
-from jobs import JobTest, PreparedTest, hashes, make_drafter, ranks_of, read_folder, start_job, wait_for_journal, write_safetensors
+from jobs import PATIENCE, SLOW, JobTest, PreparedTest, hashes, make_drafter, ranks_of, read_folder, start_job, wait_for_journal, write_safetensors
 from make_demo_drafter import write_torch_archive  # jobs put its folder into the path
 from sources import e2m1, nibbles_of
 
@@ -237,10 +237,10 @@ class MeasuringIsResumed(PreparedTest):
         options = ("--scheme", "fp8-tensor", "--scaling", "none", "--input-scales", "none")
         wanted = hashes(self.quantize(*options, source=self.model, stats=None))
         out = self.folder / "out"
-        job = start_job(2, self.model, out, *options, "--backend", "reference", "--checkpoint-interval", "0", "--threads", "1")
+        job = start_job(2, self.model, out, *options, *SLOW)
         wait_for_journal(out)
         os.kill(ranks_of(job)[0], signal.SIGTERM)
-        job.communicate(timeout=120)
+        job.communicate(timeout=120 * PATIENCE)
         self.assertEqual(job.returncode, 75)
         result = self.run_program("quantize", self.model, out, *options, "--resume", ranks=3)
         self.assertEqual(result.returncode, 0, result.stderr)

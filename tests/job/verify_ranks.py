@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 
-from jobs import PROGRAM, TINY, PreparedTest, copy_tiny
+from jobs import PATIENCE, PROGRAM, TINY, PreparedTest, copy_tiny
 
 FILES, STRUCTURE, SOURCE = 10, 11, 12
 
@@ -80,7 +80,7 @@ class FullOutput(PreparedTest):
                         ["arch", "list"], ["man"], ["completion", "bash"], ["--version"], ["--help"],
                         ["convert", TINY, self.folder / "converted", "--scheme", "bf16"]):
             with self.subTest(command=command[0]), open("/dev/full", "w") as full:
-                result = subprocess.run([PROGRAM, *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300,
+                result = subprocess.run([PROGRAM, *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300 * PATIENCE,
                                         stdin=subprocess.DEVNULL)
                 self.assertEqual(result.returncode, 4, result.stderr)
                 self.assertIn("cannot write to the standard output", result.stderr)

@@ -1,17 +1,18 @@
 #include "comm/mpi.h"
 
-#include <cstring>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/checked.h"
 
 namespace quantmill {
 namespace {
 
 std::vector<std::byte> bytes_of(const std::string& text) {
   std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
+  copy_bytes(bytes.data(), text.data(), text.size());
   return bytes;
 }
 

@@ -84,7 +84,7 @@ class QwixPlacer {
   }
 
  private:
-  const TensorWork& first_work(const ParameterSource& source) const {
+  [[nodiscard]] const TensorWork& first_work(const ParameterSource& source) const {
     return plan_.tensors[works_[source.weight].front()];
   }
 
@@ -148,6 +148,7 @@ class QwixPlacer {
     }
     for (const std::vector<SizedAxis>& dimension : parameter.dimensions) {
       std::vector<std::string> names;
+      names.reserve(dimension.size());
       for (const SizedAxis& axis : dimension) {
         names.push_back(axis.name);
       }

@@ -1,6 +1,8 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <fstream>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -169,6 +171,45 @@ TEST(MakePlan, AGroupWithoutQuantizedReadersIsNotSearched) {
       EXPECT_EQ(plan.groups[group].reason, "none of its readers is quantized");
     }
   }
+}
+
+// The name of the work that each of some works shares its scale with.
+std::map<std::string, std::string> sharing(const Plan& plan) {
+  std::map<std::string, std::string> shared;
+  for (const TensorWork& work : plan.tensors) {
+    shared[work.name] = plan.tensors.at(work.shares_scale_with).name;
+  }
+  return shared;
+}
+
+TEST(MakePlan, FusedTensorsShareAScaleAndACacheHasItsOwn) {
+  Recipe recipe = default_recipe(Scheme::kFp8Tensor, Layout::kCompressedTensors);
+  recipe.scaling = Scaling::kNone;
+  recipe.kv_cache = KvCache::kFp8;
+  const auto shared = sharing(make_plan_without_search(tiny(), recipe));
+  const std::string attention = "layers.1.self_attn.";
+  EXPECT_EQ(shared.at(attention + "q_proj.weight"), attention + "k_proj.weight");
+  EXPECT_EQ(shared.at(attention + "v_proj.weight"), attention + "k_proj.weight");
+  EXPECT_EQ(shared.at(attention + "o_proj.weight"), attention + "o_proj.weight");
+  EXPECT_EQ(shared.at(attention + "k_scale"), attention + "k_scale");
+  EXPECT_EQ(shared.at(attention + "v_scale"), attention + "v_scale");
+}
+
+TEST(MakePlan, SharedScalesAreFoundAmongWhatAJaxModelTakes) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path model = folder.path() / "model.json";
+  std::ofstream(model) << R"({"schema": 1, "name": "second-layer",
+    "leave_out": ["candidate_selector.*", "fc.*", "hidden_norm.*", "layers.0.*", "*conv*", "*norm*"],
+    "weights": [{"from": "layers.1.{path:*}.weight", "to": "{path}", "axes": "out in -> in out"}]})";
+  Recipe recipe = default_recipe(Scheme::kFp8Tensor, Layout::kQwix);
+  recipe.scaling = Scaling::kNone;
+  recipe.jax_model = model;
+  const Plan plan = make_plan_without_search(tiny(), recipe);
+  ASSERT_EQ(plan.tensors.size(), 7U);
+  const auto shared = sharing(plan);
+  EXPECT_EQ(shared.at("layers.1.mlp.down_proj.weight"), "layers.1.mlp.down_proj.weight");
+  EXPECT_EQ(shared.at("layers.1.mlp.up_proj.weight"), "layers.1.mlp.gate_proj.weight");
+  EXPECT_EQ(shared.at("layers.1.self_attn.v_proj.weight"), "layers.1.self_attn.k_proj.weight");
 }
 
 TEST(PooledAbsmean, WeighsLayersByTheirTokens) {
