@@ -153,6 +153,12 @@ void CudaQueue::download(std::span<std::byte> to, const std::byte* from) {
   }
 }
 
+void CudaQueue::copy(std::span<std::byte> to, const std::byte* from) {
+  make_current();
+  check_cuda(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToDevice, stream_.get()),
+             "a copy within the GPU");
+}
+
 void CudaQueue::clear(std::span<std::byte> device) {
   make_current();
   check_cuda(cudaMemsetAsync(device.data(), 0, device.size(), stream_.get()), "clearing memory");

@@ -69,6 +69,10 @@ void EmulatedQueue::download(std::span<std::byte> to, const std::byte* from) {
   }
 }
 
+void EmulatedQueue::copy(std::span<std::byte> to, const std::byte* from) {
+  download(to, from);
+}
+
 void EmulatedQueue::clear(std::span<std::byte> device) {
   if (!device.empty()) {
     memory_.open([&] { std::ranges::fill(device, std::byte{0}); });

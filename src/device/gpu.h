@@ -28,6 +28,9 @@ class GpuQueue {
   // Device to host, after all that was queued before; `to` is filled when it returns.
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
 
+  // Within the device, without waiting; the two do not overlap.
+  virtual void copy(std::span<std::byte> to, const std::byte* from) = 0;
+
   // Zeros, on the device.
   virtual void clear(std::span<std::byte> device) = 0;
 
