@@ -118,6 +118,11 @@ Context make_context(std::string_view name) {
 Device open_device(const DeviceRequest& request) {
   const std::string& name = request.backend;
   if (name == "reference" || name == "cpu") {
+    if (request.gpu_memory) {
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("--gpu-memory is of GPUs, and the backend is {}; leave it out", name));
+    }
     return {nullptr, make_context(name), {}};
   }
   if (name == "emulated") {

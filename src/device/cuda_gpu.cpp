@@ -25,6 +25,9 @@ struct CudaMemoryTraits {
 class CudaDriver : public GpuDriver {
  public:
   explicit CudaDriver(int ordinal) : ordinal_(ordinal) {
+    // Threads that wait leave their core to those that read and write.
+    check_cuda(cudaInitDevice(ordinal, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
+               "starting a GPU");
     check_cuda(cudaSetDevice(ordinal), "choosing a GPU");
     check_cuda(cudaGetDeviceProperties(&properties_, ordinal), "asking for a GPU's properties");
   }
@@ -93,7 +96,8 @@ CudaQueue::CudaQueue(int ordinal) : ordinal_(ordinal) {
     check_cuda(cudaMallocHost(&memory, kStagingBytes), "reserving pinned memory");
     staging.memory.reset(memory);
     cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+               "making an event");
     staging.free.reset(event);
   }
   cudaStream_t stream = nullptr;
@@ -109,47 +113,52 @@ void CudaQueue::make_current() const {
   check_cuda(cudaSetDevice(ordinal_), "choosing a GPU");
 }
 
+CudaQueue::Staging& CudaQueue::next_staging(const char* operation) {
+  Staging& staging = staging_[turn_];
+  turn_ ^= 1;
+  check_cuda(cudaEventSynchronize(staging.free.get()), operation);
+  return staging;
+}
+
 void CudaQueue::upload(std::byte* to, std::span<const std::byte> from) {
+  constexpr const char* kOperation = "a copy to the GPU";
   make_current();
-  for (std::size_t done = 0, turn = 0; done < from.size(); done += kStagingBytes, turn ^= 1) {
+  for (std::size_t done = 0; done < from.size(); done += kStagingBytes) {
     const std::size_t now = std::min(kStagingBytes, from.size() - done);
-    Staging& staging = staging_[turn];
-    check_cuda(cudaEventSynchronize(staging.free.get()), "a copy to the GPU");
+    const Staging& staging = next_staging(kOperation);
     std::memcpy(staging.memory.get(), from.data() + done, now);
     check_cuda(cudaMemcpyAsync(
                    to + done, staging.memory.get(), now, cudaMemcpyHostToDevice, stream_.get()),
-               "a copy to the GPU");
-    check_cuda(cudaEventRecord(staging.free.get(), stream_.get()), "a copy to the GPU");
+               kOperation);
+    check_cuda(cudaEventRecord(staging.free.get(), stream_.get()), kOperation);
   }
 }
 
 void CudaQueue::download(std::span<std::byte> to, const std::byte* from) {
+  constexpr const char* kOperation = "a copy from the GPU";
   make_current();
-  // One ahead: a buffer is emptied while the next is filled.
+  // One buffer is on its way while the one before it is emptied.
+  const Staging* before = nullptr;
   std::size_t asked = 0;
-  std::size_t turn_asked = 0;
-  const auto ask = [&] {
-    const std::size_t now = std::min(kStagingBytes, to.size() - asked);
-    Staging& staging = staging_[turn_asked];
-    check_cuda(cudaEventSynchronize(staging.free.get()), "a copy from the GPU");
-    check_cuda(cudaMemcpyAsync(
-                   staging.memory.get(), from + asked, now, cudaMemcpyDeviceToHost, stream_.get()),
-               "a copy from the GPU");
-    check_cuda(cudaEventRecord(staging.free.get(), stream_.get()), "a copy from the GPU");
-    asked += now;
-    turn_asked ^= 1;
-  };
-  if (!to.empty()) {
-    ask();
-  }
-  for (std::size_t done = 0, turn = 0; done < to.size(); turn ^= 1) {
+  for (std::size_t done = 0; done < to.size();) {
+    const Staging* coming = nullptr;
     if (asked < to.size()) {
-      ask();
+      const std::size_t now = std::min(kStagingBytes, to.size() - asked);
+      coming = &next_staging(kOperation);
+      check_cuda(
+          cudaMemcpyAsync(
+              coming->memory.get(), from + asked, now, cudaMemcpyDeviceToHost, stream_.get()),
+          kOperation);
+      check_cuda(cudaEventRecord(coming->free.get(), stream_.get()), kOperation);
+      asked += now;
     }
-    const std::size_t now = std::min(kStagingBytes, to.size() - done);
-    check_cuda(cudaEventSynchronize(staging_[turn].free.get()), "a copy from the GPU");
-    std::memcpy(to.data() + done, staging_[turn].memory.get(), now);
-    done += now;
+    if (before != nullptr) {
+      const std::size_t now = std::min(kStagingBytes, to.size() - done);
+      check_cuda(cudaEventSynchronize(before->free.get()), kOperation);
+      std::memcpy(to.data() + done, before->memory.get(), now);
+      done += now;
+    }
+    before = coming;
   }
 }
 
@@ -157,11 +166,6 @@ void CudaQueue::copy(std::span<std::byte> to, const std::byte* from) {
   make_current();
   check_cuda(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToDevice, stream_.get()),
              "a copy within the GPU");
-}
-
-void CudaQueue::clear(std::span<std::byte> device) {
-  make_current();
-  check_cuda(cudaMemsetAsync(device.data(), 0, device.size(), stream_.get()), "clearing memory");
 }
 
 void CudaQueue::finish(const char* operation) {
@@ -178,7 +182,9 @@ int count_cuda_gpus(std::string& reason) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
-    reason = cudaGetErrorString(status);
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    reason = driver == 0 ? "this machine has no driver of NVIDIA's" : cudaGetErrorString(status);
     return 0;
   }
   if (count == 0) {

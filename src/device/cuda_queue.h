@@ -50,7 +50,6 @@ class CudaQueue : public GpuQueue {
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
   void copy(std::span<std::byte> to, const std::byte* from) override;
-  void clear(std::span<std::byte> device) override;
   void finish(const char* operation) override;
 
   // Ready for the calling thread to launch kernels on.
@@ -65,8 +64,12 @@ class CudaQueue : public GpuQueue {
     UniqueHandle<CudaEventTraits> free;  // after the copy that reads or fills it
   };
 
+  // The buffer that was used longest ago, free of its last copy.
+  Staging& next_staging(const char* operation);
+
   int ordinal_;
   std::array<Staging, 2> staging_;
+  std::size_t turn_ = 0;
   UniqueHandle<CudaStreamTraits> stream_;  // the first to go: it waits for no one
 };
 

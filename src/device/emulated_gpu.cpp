@@ -1,6 +1,5 @@
 #include "device/emulated_gpu.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -71,12 +70,6 @@ void EmulatedQueue::download(std::span<std::byte> to, const std::byte* from) {
 
 void EmulatedQueue::copy(std::span<std::byte> to, const std::byte* from) {
   download(to, from);
-}
-
-void EmulatedQueue::clear(std::span<std::byte> device) {
-  if (!device.empty()) {
-    memory_.open([&] { std::ranges::fill(device, std::byte{0}); });
-  }
 }
 
 void EmulatedQueue::finish(const char* /*operation*/) {}

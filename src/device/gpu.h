@@ -31,9 +31,6 @@ class GpuQueue {
   // Within the device, without waiting; the two do not overlap.
   virtual void copy(std::span<std::byte> to, const std::byte* from) = 0;
 
-  // Zeros, on the device.
-  virtual void clear(std::span<std::byte> device) = 0;
-
   // Waits for all that was queued. `operation` is what a failure is reported as.
   virtual void finish(const char* operation) = 0;
 };

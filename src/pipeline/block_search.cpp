@@ -10,6 +10,7 @@
 #include "kernels/mx.h"
 #include "pipeline/activation_errors.h"
 #include "pipeline/column_magnitudes.h"
+#include "pipeline/device_errors.h"
 #include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/search.h"
@@ -69,7 +70,9 @@ class GroupSearcher {
     choose_units(group);
     errors_.assign(num_units_ * candidates_.size(), 0.0);
     for (std::size_t index = task.first; index < task.last; ++index) {
-      add_weight_errors(plan_.search_tasks[index], samples_[index - task.first]);
+      const SearchTask& search_task = plan_.search_tasks[index];
+      with_tensor_name(plan_.architecture.tensors[search_task.tensor].name,
+                       [&] { add_weight_errors(search_task, samples_[index - task.first]); });
     }
     if (plan_.recipe.objective == Objective::kW4A4) {
       for (const std::size_t index : group.activations) {

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "pipeline/device_errors.h"
+
 namespace quantmill {
 namespace {
 
@@ -67,6 +69,13 @@ std::vector<double> MagnitudeMeter::add(const ModelTensor& tensor,
                                         const ColumnMap& columns,
                                         std::span<const float> weights,
                                         const ColumnSums& sums) {
+  return with_tensor_name(tensor.name, [&] { return add_rows(tensor, columns, weights, sums); });
+}
+
+std::vector<double> MagnitudeMeter::add_rows(const ModelTensor& tensor,
+                                             const ColumnMap& columns,
+                                             std::span<const float> weights,
+                                             const ColumnSums& sums) {
   const std::uint64_t total = tensor.out_features();
   const std::uint64_t most = rows_of_pass(context_, tensor.in_features(), 1);
   std::vector<double> row_squares(total);

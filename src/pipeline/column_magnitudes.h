@@ -42,6 +42,11 @@ class MagnitudeMeter {
                           const ColumnSums& sums);
 
  private:
+  std::vector<double> add_rows(const ModelTensor& tensor,
+                               const ColumnMap& columns,
+                               std::span<const float> weights,
+                               const ColumnSums& sums);
+
   const Context& context_;
   WeightReader reader_;
   FiniteRows rows_;

@@ -10,6 +10,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/fp8.h"
+#include "pipeline/device_errors.h"
 
 namespace quantmill {
 namespace {
@@ -115,26 +116,20 @@ std::uint64_t RowProducer::held_bytes(const Plan& plan, std::uint64_t buffer_byt
 }
 
 void RowProducer::produce(const WriteTask& task, const Emit& emit, WorkErrors& errors) {
-  on_device(task, [&] { produce_held(task, emit, errors); });
+  with_tensor_name(plan_.tensors[task.tensor].name, [&] { produce_held(task, emit, errors); });
+  give_back();
 }
 
 float RowProducer::measure(const WriteTask& task) {
-  float largest = 0;
-  on_device(task, [&] { largest = measure_held(task); });
+  const float largest =
+      with_tensor_name(plan_.tensors[task.tensor].name, [&] { return measure_held(task); });
+  give_back();
   return largest;
 }
 
-void RowProducer::on_device(const WriteTask& task, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kDevice) {
-      throw;
-    }
-    throw Error(error.code(),
-                fmt::format("tensor {}: {}", plan_.tensors[task.tensor].name, error.message()));
-  }
-  values_.give_back();  // other workers may need more of the GPU's memory than their share
+// Other workers may need more of a GPU's memory than their share.
+void RowProducer::give_back() {
+  values_.give_back();
   restored_.give_back();
   rounded_.give_back();
 }

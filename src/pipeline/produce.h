@@ -4,7 +4,6 @@
 // to verify one.
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -85,8 +84,7 @@ class RowProducer {
   void rearrange(const WriteTask& task, const Emit& emit);
   void fold_norm_weight(const WriteTask& task, const Emit& emit);
   void fold_rows(const WriteTask& task, const Emit& emit, WorkErrors& errors);
-  // Runs body; a failure of the GPU is told with the tensor, and its memory given back.
-  void on_device(const WriteTask& task, const std::function<void()>& body);
+  void give_back();
   void produce_held(const WriteTask& task, const Emit& emit, WorkErrors& errors);
   float measure_held(const WriteTask& task);
   // Rows that are decoded, folded and quantized at a time, a multiple of `together`, and at least

@@ -14,6 +14,7 @@
 #include "pipeline/activation_errors.h"
 #include "pipeline/block_search.h"
 #include "pipeline/column_magnitudes.h"
+#include "pipeline/device_errors.h"
 #include "pipeline/finite_rows.h"
 #include "pipeline/scheme_codec.h"
 #include "pipeline/scheme_error_curve.h"
@@ -81,6 +82,12 @@ class TaskEvaluator {
         rows_(context) {}
 
   void evaluate(const SearchTask& task, std::span<double> sums) {
+    with_tensor_name(plan_.architecture.tensors[task.tensor].name,
+                     [&] { add_errors_of(task, sums); });
+  }
+
+ private:
+  void add_errors_of(const SearchTask& task, std::span<double> sums) {
     const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
     const Activation& activation = plan_.architecture.activations[task.activation];
     const std::uint64_t cols = activation.columns.num_columns();
@@ -104,7 +111,6 @@ class TaskEvaluator {
     }
   }
 
- private:
   // With candidates_ and importance_. Blocks of MX are added to block_sums_, other schemes' errors
   // to sums.
   void add_error_curve(Scheme scheme, ConstFloatMatrix values, std::span<double> sums) {

@@ -12,6 +12,7 @@
 #include "kernels/compare.h"
 #include "kernels/convert.h"
 #include "kernels/mx.h"
+#include "tests/fuzz/backends.h"
 
 namespace {
 
@@ -110,8 +111,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t rows = (size - 2) / (2 * cols);
   const auto stored = std::as_bytes(std::span(data + 2, rows * cols * 2));
   const Results want = run(kReference, spec, stored, rows, cols);
-  for (const Isa isa : {Isa::kPlain, best_isa()}) {
-    const Results got = run({Backend::kCpu, isa}, spec, stored, rows, cols);
+  for (const Context& context : fuzz::compared_backends()) {
+    const Results got = run(context, spec, stored, rows, cols);
     require_same(got.decoded, want.decoded);
     require(got.not_finite == want.not_finite);
     require_same(got.encoded, want.encoded);

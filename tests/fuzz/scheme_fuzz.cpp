@@ -15,6 +15,7 @@
 #include "kernels/convert.h"
 #include "pipeline/coded_rows.h"
 #include "pipeline/scheme_codec.h"
+#include "tests/fuzz/backends.h"
 
 namespace quantmill {
 namespace {
@@ -143,9 +144,9 @@ void check(const Subject& subject, std::size_t cut) {
   const Context reference{Backend::kReference, Isa::kPlain};
   std::vector<float> wanted(subject.values.size());
   Parts parts = encode(reference, subject, 0, subject.rows, wanted);
-  for (const Isa isa : {Isa::kPlain, best_isa()}) {
+  for (const Context& context : fuzz::compared_backends()) {
     std::vector<float> decoded(wanted.size());
-    const Parts got = encode({Backend::kCpu, isa}, subject, 0, subject.rows, decoded);
+    const Parts got = encode(context, subject, 0, subject.rows, decoded);
     fuzz::require(got == parts, "the backends store the same bytes");
     fuzz::require(are_same(decoded, wanted), "the backends decode the same values");
   }

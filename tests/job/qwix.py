@@ -123,7 +123,7 @@ class Qwix(JobTest):
         wanted = hashes(self.convert(source, *options[2:]))
         out = self.folder / "out"
         interval = ("--checkpoint-interval", "0", "--threads", "1")
-        faults = {"LD_PRELOAD": os.environ["QUANTMILL_FAULTS"], "FAULT_RULES": "write .safetensors EIO 200+"}
+        faults = {"LD_PRELOAD": os.environ["QUANTMILL_FAULTS"], "FAULT_RULES": "write .safetensors EIO 100+"}
         result = self.run_program("convert", source, out, *options, *interval, ranks=2, env=faults)
         self.assert_refused(result, 4, "with --resume goes on")
         self.assertFalse(out.exists())

@@ -43,6 +43,13 @@ class Quantize(slurm_cluster.ClusterTest):
         self.assertEqual(status, 0, log)
         self.assert_made(self.folder / "slurm", TINY / "sharded")
 
+    def test_a_rank_for_each_gpu(self):
+        status, log = self.submit(["--nodes=1", "--gpus-per-node=2", "--ntasks-per-node=2", "--mem-per-cpu=500M"], TINY,
+                                  self.folder / "gpus", "--stats", CALIB)
+        self.assertEqual(status, 0, log)
+        self.assertIn("2 ranks on 1 nodes", log)
+        self.assert_made(self.folder / "gpus", TINY)
+
     def test_a_refusal_is_the_exit_status_of_the_job_and_leaves_nothing(self):
         status, log = self.submit(["--nodes=2", "--ntasks-per-node=1", "--mem-per-cpu=500M"], TINY, self.folder / "refused",
                                   "--stats", TINY / "hostile/missing_layer")

@@ -19,6 +19,7 @@ GOLDEN = ROOT / "tests" / "golden"
 TINY = GOLDEN / "dflash2-tiny"
 CALIB = TINY / "calib" / "calib"
 PROGRAM = os.environ["QUANTMILL"]
+BACKEND = os.environ.get("QUANTMILL_TEST_BACKEND")
 # One choice of scales for each fold group: block by block, the default of mxfp4, takes ten times longer.
 SHORT_SEARCH = ["--scaling", "awq-grid", "--scale-rule", "even", "--objective", "w4a16"]
 
@@ -33,8 +34,10 @@ class JobTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def run_program(self, *args, ranks=0, env=None, cwd=None):
-        """The finished process; ranks 0 runs it without mpirun."""
+        """The finished process; ranks 0 runs it without mpirun. With QUANTMILL_TEST_BACKEND jobs run on that backend."""
         command = [PROGRAM, *map(str, args)]
+        if BACKEND and args and args[0] in ("quantize", "convert", "verify") and "--backend" not in args:
+            command += ["--backend", BACKEND]
         if ranks:
             command = ["mpirun", "-np", str(ranks), *command]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd or self.folder,

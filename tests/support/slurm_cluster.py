@@ -19,6 +19,7 @@ import unittest
 ROOT = pathlib.Path(os.environ["QUANTMILL_SOURCE_DIR"])
 SCRIPTS = ROOT / "jobs/slurm"
 QUANTMILL = os.environ["QUANTMILL"]
+GPUS = ["/dev/null", "/dev/zero"]  # of each node
 
 
 def free_ports(count):
@@ -118,6 +119,7 @@ class SlurmCluster:
             "ProctrackType=proctrack/pgid",
             "TaskPlugin=task/none",
             "SelectType=select/cons_tres",
+            "GresTypes=gpu",
             "SelectTypeParameters=CR_Core_Memory",
             "SchedulerType=sched/backfill",
             "ReturnToService=2",
@@ -135,9 +137,12 @@ class SlurmCluster:
             for purpose in ("spool", "tmp"):
                 (self.folder / f"{purpose}-{node}").mkdir()
             lines.append(f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={hardware['CPUs']} "
-                         f"RealMemory={hardware['RealMemory']} State=UNKNOWN")
+                         f"RealMemory={hardware['RealMemory']} Gres=gpu:{len(GPUS)} State=UNKNOWN")
         lines.append(f"PartitionName=all Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE State=UP")
         (self.folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+        # No GPUs, but what Slurm tells jobs of them is real.
+        (self.folder / "gres.conf").write_text("".join(
+            f"NodeName={node} Name=gpu File={device}\n" for node in self.nodes for device in GPUS))
 
     def wait_until_idle(self, seconds):
         deadline = time.monotonic() + seconds
