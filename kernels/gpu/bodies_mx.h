@@ -51,6 +51,32 @@ QUANTMILL_BODY std::uint32_t amax_bits_of(const float* values) {
   return bits;
 }
 
+// decode_element(encode_element(value, ties)), without the code: a sum with 2^23 steps rounds to a
+// step, ties to even.
+template <ElementFormat kElement>
+QUANTMILL_BODY float nearest_element(float value, TieRule ties) {
+  constexpr ElementLayout kLayout = element_layout(kElement);
+  constexpr std::uint32_t kLeast = 127 + 1 - static_cast<std::uint32_t>(kLayout.bias);
+  constexpr std::uint32_t kMost = 127 + kLayout.largest_exponent;
+  const float size = magnitude(value);
+  const float largest = decode_element(kElement, static_cast<std::uint8_t>(kLayout.largest_code));
+  const std::uint32_t field = float_bits(size) >> 23;
+  // What lies above saturates, whatever its step.
+  const std::uint32_t binade = field < kLeast ? kLeast : kMost < field ? kMost : field;
+  const std::uint32_t step_field = binade - kLayout.mantissa_bits;
+  const float steps = float_from_bits((step_field + 23) << 23);
+  float nearest = (size + steps) - steps;
+  if (ties == TieRule::kSeed && size < largest) {
+    const float step = float_from_bits(step_field << 23);
+    nearest = nearest - size == step / 2 ? nearest - 2 * step : nearest;
+  }
+  // NaN stays NaN in formats of 8 bits and is the largest value of others.
+  constexpr bool kHasNan = element_bits(kElement) == 8;
+  const bool is_within = kHasNan ? !(largest < nearest) : nearest < largest;
+  return float_from_bits(float_bits(is_within ? nearest : largest) |
+                         (float_bits(value) & 0x80000000U));
+}
+
 // p_j of mx.h, added up.
 template <ElementFormat kElement>
 QUANTMILL_BODY float block_error(const float* values,
@@ -61,8 +87,7 @@ QUANTMILL_BODY float block_error(const float* values,
   std::array<float, kSumLanes> lanes{};
   QUANTMILL_UNROLL
   for (Index i = 0; i < kBlock; ++i) {
-    const std::uint8_t code = encode_element(kElement, values[i] * reciprocal);
-    const float got = decode_element(kElement, code) * factor;
+    const float got = nearest_element<kElement>(values[i] * reciprocal, TieRule::kEven) * factor;
     const float error = (got - values[i]) * (importance == nullptr ? 1.0F : importance[i]);
     lanes[i % kSumLanes] += error * error;
   }
@@ -193,11 +218,16 @@ QUANTMILL_BODY float error_in_steps(const float* values,
   const float reciprocal = decode_e8m0_reciprocal(scale);
   float parts[4] = {};
   QUANTMILL_UNROLL
-  for (Index i = 0; i < kBlock; ++i) {
-    const float x = values[i] * reciprocal;
-    const float step = decode_element(kElement, encode_element(kElement, x, ties)) - x;
-    const float error = step * weights[i];
-    parts[i % 4] += error * error;
+  for (Index i = 0; i < kBlock; i += 4) {
+    float w[4];
+    load_floats<4>(weights + i, w);
+    QUANTMILL_UNROLL
+    for (Index j = 0; j < 4; ++j) {
+      const float x = values[i + j] * reciprocal;
+      const float step = nearest_element<kElement>(x, ties) - x;
+      const float error = step * w[j];
+      parts[j] += error * error;
+    }
   }
   return (parts[0] + parts[2]) + (parts[1] + parts[3]);
 }
@@ -226,9 +256,10 @@ struct MxCurveBody {          // a block of columns in a row each; neighbours ar
     const double row_weight = row_weights == nullptr ? 1 : row_weights[row];
     for (Index candidate = 0; candidate < num_candidates; ++candidate) {
       float x[kBlock];
+      load_floats<kBlock>(candidates + candidate * cols + column, x);
       QUANTMILL_UNROLL
       for (Index i = 0; i < kBlock; ++i) {
-        x[i] = v[i] * candidates[candidate * cols + column + i];
+        x[i] = v[i] * x[i];
       }
       errors[(block * num_candidates + candidate) * rows + row] =
           error_of(x, weights + candidate * cols + column) * row_weight;

@@ -64,3 +64,21 @@ function(quantmill_cuda_sources MODULE WITH WITHOUT)
   endif()
   set_target_properties(quantmill_${MODULE} PROPERTIES SOURCES "${sources}")
 endfunction()
+
+# quantmill_cuda_resources(SOURCE FLAGS): what ptxas says of each kernel's registers, stack and spills on one device, in the
+# file QUANTMILL_CUDA_RESOURCES; tests/kernels/registers.py reads it. If SOURCE doesn't compile, the library's own
+# compilation says why.
+set(QUANTMILL_CUDA_RESOURCES ${PROJECT_BINARY_DIR}/cuda_resources.txt)
+function(quantmill_cuda_resources SOURCE FLAGS)
+  separate_arguments(optimization UNIX_COMMAND "${CMAKE_CUDA_FLAGS_RELEASE}")
+  add_custom_command(
+    OUTPUT ${QUANTMILL_CUDA_RESOURCES}
+    COMMAND ${CMAKE_CUDA_COMPILER} ${FLAGS} ${optimization} -arch=sm_90 -cubin -Xptxas=-v -I${PROJECT_SOURCE_DIR}
+            -I${PROJECT_SOURCE_DIR}/src -MD -MF ${QUANTMILL_CUDA_RESOURCES}.d -MT ${QUANTMILL_CUDA_RESOURCES}
+            -o ${QUANTMILL_CUDA_RESOURCES}.cubin ${SOURCE} 2> ${QUANTMILL_CUDA_RESOURCES}
+    DEPENDS ${SOURCE}
+    DEPFILE ${QUANTMILL_CUDA_RESOURCES}.d
+    COMMENT "Registers and spills of GPU kernels"
+    COMMAND_EXPAND_LISTS VERBATIM)
+  add_custom_target(quantmill_cuda_resources ALL DEPENDS ${QUANTMILL_CUDA_RESOURCES})
+endfunction()

@@ -162,6 +162,12 @@ void CudaQueue::download(std::span<std::byte> to, const std::byte* from) {
   }
 }
 
+void CudaQueue::copy(std::span<std::byte> to, const std::byte* from) {
+  make_current();
+  check_cuda(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToDevice, stream_.get()),
+             "a copy within the GPU");
+}
+
 void CudaQueue::finish(const char* operation) {
   make_current();
   check_cuda(cudaStreamSynchronize(stream_.get()), operation);

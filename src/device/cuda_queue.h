@@ -49,6 +49,7 @@ class CudaQueue : public GpuQueue {
 
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
+  void copy(std::span<std::byte> to, const std::byte* from) override;
   void finish(const char* operation) override;
 
   // Ready for the calling thread to launch kernels on.

@@ -68,6 +68,10 @@ void EmulatedQueue::download(std::span<std::byte> to, const std::byte* from) {
   }
 }
 
+void EmulatedQueue::copy(std::span<std::byte> to, const std::byte* from) {
+  download(to, from);
+}
+
 void EmulatedQueue::finish(const char* /*operation*/) {}
 
 void EmulatedQueue::run(const std::function<void()>& kernel) {

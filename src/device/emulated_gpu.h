@@ -19,6 +19,7 @@ class EmulatedQueue : public GpuQueue {
 
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
+  void copy(std::span<std::byte> to, const std::byte* from) override;
   void finish(const char* operation) override;
 
   // Runs what may touch the device's memory; one at a time.

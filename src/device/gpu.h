@@ -28,6 +28,9 @@ class GpuQueue {
   // Device to host, after all that was queued before; `to` is filled when it returns.
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
 
+  // Within the device, without waiting; the two do not overlap.
+  virtual void copy(std::span<std::byte> to, const std::byte* from) = 0;
+
   // Waits for all that was queued. `operation` is what a failure is reported as.
   virtual void finish(const char* operation) = 0;
 };

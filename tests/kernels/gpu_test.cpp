@@ -61,6 +61,12 @@ TEST(Gpu, CopiesThereAndBack) {
   lane.queue().download(back, device);
   EXPECT_EQ(back[499], std::byte{0});
   EXPECT_EQ(back[500], std::byte{7});
+  std::byte* const other = gpu.allocate(bytes.size());
+  lane.queue().copy({other, bytes.size()}, device);
+  std::vector<std::byte> copied(bytes.size());
+  lane.queue().download(copied, other);
+  EXPECT_EQ(copied, back);
+  gpu.release(other);
   gpu.release(device);
 }
 
