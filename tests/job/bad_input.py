@@ -100,7 +100,7 @@ class Refusals(JobTest):
         self.refuse(2, "alphas", args=["--alphas", "0,2"])
         self.refuse(2, "plain", args=["--scheme", "bf16", "--layout", "quark"])
         self.refuse(2, "--memory", args=["--memory", "1M"])
-        self.refuse(2, "backend|cuda", args=["--backend", "cuda"])
+        self.refuse(2, 'unknown backend "gpu"', args=["--backend", "gpu"])
         self.refuse(2, "no-such-arch", args=["--arch", "no-such-arch"])
         (self.folder / "recipe.json").write_text('{"schemes": "mxfp4"}')
         self.refuse(2, r"recipe\.json", "schemes", args=["--recipe", self.folder / "recipe.json"])

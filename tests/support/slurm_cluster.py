@@ -51,8 +51,9 @@ class SlurmCluster:
             self.write_configuration()
             self.start("slurmctld", ["slurmctld", "-D", "-i"])
             for node in self.nodes:
-                # MPI names the memory that the ranks of a node share after the host: every node needs a name of its own.
-                script = f"hostname {node} && exec slurmd -D -N {node}"
+                # MPI names the memory that the ranks of a node share after the host and Slurm's number of the job: every node
+                # needs a name of its own, among those of another test's cluster too.
+                script = f"hostname {node}-{os.getpid()} && exec slurmd -D -N {node}"
                 self.start(f"slurmd-{node}", ["unshare", "--uts", "sh", "-c", script])
             self.wait_until_idle(60)
         except BaseException:
