@@ -15,9 +15,6 @@
 namespace quantmill {
 namespace {
 
-// Floats of the host that are worked on at a time (work_elements).
-constexpr std::uint64_t kHostWorkElements = std::uint64_t{1} << 15;
-
 // values_ and restored_.
 constexpr std::size_t kWorkBuffers = 2;
 
@@ -112,7 +109,7 @@ std::uint64_t RowProducer::held_bytes(const Plan& plan, std::uint64_t buffer_byt
       worked = std::max(worked, std::min(rows * row, std::max(row, buffer_bytes)));
     }
   }
-  return copied + worked + 3 * sizeof(float) * kHostWorkElements;
+  return copied + worked + 3 * sizeof(float) * work_elements({}, sizeof(float), kWorkBuffers);
 }
 
 void RowProducer::produce(const WriteTask& task, const Emit& emit, WorkErrors& errors) {
