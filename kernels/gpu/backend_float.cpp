@@ -76,9 +76,6 @@ std::optional<MatrixPosition> encode_from_float(const Context& context,
 }
 
 void scale_matrix(const Context& context, FloatMatrix values, const MatrixFactors& factors) {
-  const auto rows_part = [](std::span<const float> side, std::size_t first, std::size_t count) {
-    return side.empty() ? side : side.subspan(first, count);
-  };
   in_pieces(context,
             values.rows,
             {(values.cols * lane_bytes_each(context, values.data)) + 2 * sizeof(float),
@@ -89,9 +86,9 @@ void scale_matrix(const Context& context, FloatMatrix values, const MatrixFactor
               call.launch(ScaleBody{call.change(rows_of(values, begin, count)),
                                     static_cast<Index>(values.cols),
                                     call.in(factors.columns),
-                                    call.in(rows_part(factors.rows, begin, count)),
+                                    call.in(rows_if_any(factors.rows, 1, begin, count)),
                                     call.in(factors.column_divisors),
-                                    call.in(rows_part(factors.row_divisors, begin, count))},
+                                    call.in(rows_if_any(factors.row_divisors, 1, begin, count))},
                           count * values.cols);
               call.finish();
             });

@@ -53,8 +53,7 @@ void gptq_round(const Context& context,
             cols * count);
         const float* const of_groups = call.in(rows_of(scales, first, count));
         const std::int8_t* const zeros =
-            zero_points.empty() ? nullptr
-                                : call.in(rows_of(zero_points, scales.cols, first, count));
+            call.in(rows_if_any(zero_points, scales.cols, first, count));
         auto* const losses = call.scratch<float>(kPanel * count);
         float* const to = call.out(rows_of(rounded, first, count));
         auto* const factors = call.scratch<float>(cols * kPanel);

@@ -27,20 +27,6 @@ Footprint footprint(const Context& context,
           std::max(values.cols, groups * kNumClips)};
 }
 
-std::span<std::int8_t> zero_rows(std::span<std::int8_t> zero_points,
-                                 std::size_t groups,
-                                 std::size_t begin,
-                                 std::size_t count) {
-  return zero_points.empty() ? zero_points : rows_of(zero_points, groups, begin, count);
-}
-
-std::span<const std::int8_t> zero_rows(std::span<const std::int8_t> zero_points,
-                                       std::size_t groups,
-                                       std::size_t begin,
-                                       std::size_t count) {
-  return zero_points.empty() ? zero_points : rows_of(zero_points, groups, begin, count);
-}
-
 // Null if there are none.
 std::int8_t* out_zero_points(Call& call, std::span<std::int8_t> zero_points) {
   return zero_points.empty() ? nullptr : call.out(zero_points);
@@ -70,14 +56,14 @@ void int_scales(const Context& context,
             IntRangeBody{
                 call.in(rows_of(values, begin, count)), static_cast<Index>(spec.group), low, high},
             groups);
-        call.launch(
-            IntScaleBody{spec,
-                         low,
-                         high,
-                         clip,
-                         call.out(rows_of(scales, begin, count)),
-                         out_zero_points(call, zero_rows(zero_points, scales.cols, begin, count))},
-            groups);
+        call.launch(IntScaleBody{spec,
+                                 low,
+                                 high,
+                                 clip,
+                                 call.out(rows_of(scales, begin, count)),
+                                 out_zero_points(
+                                     call, rows_if_any(zero_points, scales.cols, begin, count))},
+                    groups);
         call.finish();
       });
 }
@@ -119,7 +105,7 @@ void int_search_scales(const Context& context,
                         high,
                         errors,
                         call.out(rows_of(scales, begin, count)),
-                        out_zero_points(call, zero_rows(zero_points, scales.cols, begin, count))},
+                        out_zero_points(call, rows_if_any(zero_points, scales.cols, begin, count))},
             groups);
         call.finish();
       });
@@ -139,7 +125,7 @@ void int_quantize(const Context& context,
               call.launch(
                   IntQuantizeBody{call.in(rows_of(values, begin, count)),
                                   call.in(rows_of(scales, begin, count)),
-                                  call.in(zero_rows(zero_points, scales.cols, begin, count)),
+                                  call.in(rows_if_any(zero_points, scales.cols, begin, count)),
                                   static_cast<Index>(spec.group),
                                   static_cast<float>(int_smallest(spec.bits)),
                                   static_cast<float>(int_largest(spec.bits)),
@@ -165,7 +151,7 @@ std::optional<MatrixPosition> int_dequantize(const Context& context,
               call.launch(
                   IntDequantizeBody{call.in(rows_of(codes, values.cols, begin, count)),
                                     call.in(rows_of(scales, begin, count)),
-                                    call.in(zero_rows(zero_points, scales.cols, begin, count)),
+                                    call.in(rows_if_any(zero_points, scales.cols, begin, count)),
                                     call.in(column_groups),
                                     static_cast<Index>(values.cols),
                                     static_cast<Index>(scales.cols),

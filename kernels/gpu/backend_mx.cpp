@@ -29,6 +29,16 @@ void for_element(ElementFormat element, const Body& body) {
   }
 }
 
+// Rows of values, with codes and scales beside them.
+Footprint footprint(const Context& context,
+                    ConstFloatMatrix values,
+                    std::size_t row_bytes,
+                    std::size_t other_bytes) {
+  return {values.cols * lane_bytes_each(context, values.data) + row_bytes + values.cols / kMxBlock,
+          other_bytes,
+          values.cols};
+}
+
 }  // namespace
 
 void mx_quantize(const Context& context,
@@ -41,9 +51,7 @@ void mx_quantize(const Context& context,
   const std::size_t row_bytes = mx_packed_bytes(spec.element, values.cols);
   in_pieces(context,
             values.rows,
-            {values.cols * lane_bytes_each(context, values.data) + row_bytes + row_blocks,
-             importance.size_bytes(),
-             values.cols},
+            footprint(context, values, row_bytes, importance.size_bytes()),
             [&](std::size_t begin, std::size_t count) {
               Call call(context, "quantizing to MX");
               for_element(spec.element, [&](auto element) {
@@ -70,9 +78,7 @@ void mx_encode(const Context& context,
   const std::size_t row_bytes = mx_packed_bytes(element, values.cols);
   in_pieces(context,
             values.rows,
-            {values.cols * lane_bytes_each(context, values.data) + row_bytes + row_blocks,
-             0,
-             values.cols},
+            footprint(context, values, row_bytes, 0),
             [&](std::size_t begin, std::size_t count) {
               Call call(context, "encoding to MX");
               for_element(element, [&](auto constant) {
@@ -95,9 +101,7 @@ void mx_dequantize(const Context& context,
   const std::size_t row_bytes = mx_packed_bytes(element, values.cols);
   in_pieces(context,
             values.rows,
-            {values.cols * lane_bytes_each(context, values.data) + row_bytes + row_blocks,
-             0,
-             values.cols},
+            footprint(context, values, row_bytes, 0),
             [&](std::size_t begin, std::size_t count) {
               Call call(context, "decoding MX");
               for_element(element, [&](auto constant) {
@@ -136,12 +140,11 @@ void mx_error_curve(const Context& context,
             CurveWeightsBody{call.in(importance), tried, static_cast<Index>(values.cols), weights},
             table);
         auto* const errors = call.scratch<double>(sums.size() * count);
-        const auto of_rows = row_weights.empty() ? row_weights : row_weights.subspan(begin, count);
         for_element(spec.element, [&](auto element) {
           call.launch(MxCurveBody<element()>{call.in(rows_of(values, begin, count)),
                                              tried,
                                              weights,
-                                             call.in(of_rows),
+                                             call.in(rows_if_any(row_weights, 1, begin, count)),
                                              static_cast<Index>(count),
                                              static_cast<Index>(values.cols),
                                              static_cast<Index>(candidates.rows),

@@ -161,6 +161,15 @@ std::span<Value> rows_of(std::span<Value> values,
   return values.subspan(first * per_row, count * per_row);
 }
 
+// The same of a side that may be missing: nothing of nothing.
+template <typename Value>
+std::span<Value> rows_if_any(std::span<Value> values,
+                             std::size_t per_row,
+                             std::size_t first,
+                             std::size_t count) {
+  return values.empty() ? values : rows_of(values, per_row, first, count);
+}
+
 inline ConstFloatMatrix rows_of(ConstFloatMatrix matrix, std::size_t first, std::size_t count) {
   return {matrix.data + first * matrix.cols, count, matrix.cols};
 }
