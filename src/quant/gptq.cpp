@@ -24,6 +24,7 @@ namespace quantmill {
 namespace {
 
 constexpr double kLeastDamping = 0.01;
+constexpr double kTrustInPairs = 0.9;  // of E[x_i x_j], i and j apart
 
 std::vector<std::uint32_t> falling_diagonal(std::span<const double> gram, std::size_t columns) {
   std::vector<std::uint32_t> order(columns);
@@ -57,8 +58,8 @@ std::optional<ErrorFeedback> make_error_feedback(std::span<double> gram,
     const std::size_t row = feedback.order[columns - 1 - i];
     for (std::size_t j = 0; j <= i; ++j) {
       const std::size_t col = feedback.order[columns - 1 - j];
-      factor[i * columns + j] =
-          gram[std::max(row, col) * columns + std::min(row, col)] + (i == j ? added : 0.0);
+      const double moment = gram[std::max(row, col) * columns + std::min(row, col)];
+      factor[i * columns + j] = i == j ? moment + added : kTrustInPairs * moment;
     }
   }
   const int size = narrow<int>(columns);

@@ -29,11 +29,13 @@ def inputs_of_model():
 
 
 def gptq(weight, gram, scales):
-    """Frantar et al., algorithm 1, in double: rows rounded to e2m1 times 2^scales, columns by falling diagonal."""
+    """Frantar et al., algorithm 1, in double: rows rounded to e2m1 times 2^scales, columns by falling diagonal, how two go together
+    counting 0.9."""
     columns = len(gram)
     order = np.argsort(-np.diag(gram), kind="stable")
     damping = np.clip(columns / TOKENS, 0.01, 1) * np.diag(gram).mean()
-    inverse = np.linalg.inv((gram + damping * np.eye(columns))[np.ix_(order, order)])
+    trusted = 0.9 * gram + np.diag(0.1 * np.diag(gram) + damping)
+    inverse = np.linalg.inv(trusted[np.ix_(order, order)])
     upper = np.linalg.cholesky(inverse).T
     left, rounded = weight[:, order].astype(float), np.zeros(weight.shape)
     for i, column in enumerate(order):
