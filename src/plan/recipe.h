@@ -105,7 +105,7 @@ Recipe default_recipe(Scheme scheme, Layout layout);
 std::vector<ScaleExponents> tried_exponents(const Recipe& recipe);
 
 // Whether block-grid divides |x|^alpha by a power of each channel's share of the largest weight of
-// its block, instead of its rms: what measured better on a real model (docs/choosing.md) where
+// its block, instead of its rms: what measured better on a real model (docs/quality.md) where
 // activations are rounded too and weights to the nearest.
 bool divides_by_shares(const Recipe& recipe);
 

@@ -1,5 +1,4 @@
-"""What the benchmarks of whole jobs share: runs with their times, the machine in words, bars as SVG. Standard library only."""
-import html
+"""What the benchmarks of whole jobs share: runs with their times, the machine in words. Standard library only."""
 import json
 import math
 import os
@@ -71,27 +70,3 @@ def write_json(path, content):
     if path:
         Path(path).write_text(json.dumps(content, indent=1) + "\n")
     print(json.dumps(content, indent=1))
-
-
-def bars(title, values, unit):
-    """[(name, value)] as an SVG picture with a logarithmic axis."""
-    left, right, line = 300, 560, 26
-    least = 10 ** math.floor(math.log10(min(value for _, value in values)))
-    most = 10 ** math.ceil(math.log10(max(value for _, value in values)))
-    height = 60 + line * len(values)
-    place = lambda value: left + (right - left) * math.log(value / least) / math.log(most / least)  # noqa: E731
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {height}" font-family="sans-serif" font-size="13">',
-             f'<rect width="640" height="{height}" fill="#ffffff"/>', f'<text x="10" y="22" font-size="15">{html.escape(title)}</text>']
-    decade = least
-    while decade <= most:
-        at = place(decade)
-        parts.append(f'<path d="M{at:.1f} 34V{height - 22}" stroke="#cccccc"/><text x="{at:.1f}" y="{height - 6}" text-anchor="middle" '
-                     f'fill="#555555">{decade:g} {unit}</text>')
-        decade *= 10
-    for number, (name, value) in enumerate(values):
-        top = 38 + line * number
-        color = "#2b6cb0" if name.startswith("quantmill") else "#999999"
-        parts.append(f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{html.escape(name)}</text>'
-                     f'<rect x="{left}" y="{top}" width="{place(value) - left:.1f}" height="{line - 8}" fill="{color}"/>'
-                     f'<text x="{place(value) + 5:.1f}" y="{top + 14}">{value:.3g}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"

@@ -25,7 +25,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench_support import PROGRAM, ROOT, bars, describe, launch, machine, measured, summary, write_json
+from bench_support import PROGRAM, ROOT, describe, launch, machine, measured, summary, write_json
+
+sys.path.append(str(ROOT / "tests" / "support"))
+from pictures import bars  # noqa: E402
 
 # Python that says "ready" with the time, once it has imported what it needs.
 PEERS = {

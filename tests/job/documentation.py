@@ -2,10 +2,15 @@
 import os
 import re
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 
 from jobs import PATIENCE, PROGRAM, ROOT, JobTest
+
+sys.path += [str(ROOT / "tests" / part) for part in ("bench", "quality", "support")]
+import methods  # noqa: E402
+import quality_report  # noqa: E402
 
 
 class Documentation(JobTest):
@@ -90,6 +95,17 @@ class Documentation(JobTest):
         named = set(re.findall(r"`([a-z0-9-]+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:])))
         self.assertGreater(len(named), 6)
         self.assertEqual(named - names, set())
+
+    def test_the_quality_page_has_every_method(self):
+        tables = (ROOT / "docs/quality.md").read_text().split(quality_report.BEGIN)[1].split(quality_report.END)[0]
+        for name in methods.TABLE:
+            self.assertTrue(f"\n| {quality_report.title(name)} |" in tables, f"{name}: tests/quality/run --write-documents")
+
+    def test_methods_of_the_quality_page_are_recipes_and_options(self):
+        for method in methods.METHODS.values():
+            if method.program == "quantmill":
+                options = [option for option in method.options if option != "--recipe"]
+                self.assertIn("mxfp4", self.text("recipe", "show", *options))
 
     def test_the_version_comes_first(self):
         lines = self.text("--version").splitlines()

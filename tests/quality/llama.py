@@ -14,15 +14,16 @@ def bf16(values):
 
 
 def load(folder):
-    """Name -> F32 tensor; MXFP4 of layout quark decoded."""
+    """Name -> F32 tensor; MXFP4 decoded as layout quark stores it, and as compressed-tensors does (codes are X.weight_packed)."""
     stored = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, "pt") as tensors:
-            stored |= {name: tensors.get_tensor(name) for name in tensors.keys()}
+    for file in sorted(folder.rglob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:  # amd-quark can wrap linears
+            stored |= {name.replace(".orig_layer.", "."): tensors.get_tensor(name) for name in tensors.keys()}
     weights = {}
     for name, value in stored.items():
         if name.endswith("_scale"):
             continue
+        name = name.removesuffix("_packed")
         if value.dtype == torch.uint8:
             codes = torch.stack([value & 15, value >> 4], -1).reshape(len(value), -1).long()
             scales = torch.exp2(stored[name + "_scale"].float() - 127)

@@ -1,8 +1,18 @@
 """What `quantize_dflash_mxfp4.py` does to a decoder layer, on a Llama: scales from an alpha grid by mean |x|, folded into the
-norms and up_proj in BF16, blocks by floor, and its own ties. Every method is measured in ratio to it."""
-import torch
+norms and up_proj in BF16, blocks by floor, and its own ties. Every method is measured in ratio to it.
 
-from llama import bf16, block_exponents, round_e2m1, round_mxfp4
+    seed_method.py SOURCE STATISTICS OUT    writes what the weights become in BF16, which has all values of MXFP4
+"""
+import json
+import pathlib
+import sys
+
+import h5py
+import torch
+from safetensors.torch import save_file
+
+from llama import bf16, block_exponents, load, round_e2m1, round_mxfp4
+from peers import ready
 
 
 def round_with_seed_ties(values):
@@ -47,3 +57,16 @@ def quantize_model(weights, layers, absmean):
         part["mlp.down_proj"] = bf16(part["mlp.down_proj"] * s)
         result |= {f"{at}{name}.weight": quantize(value) for name, value in part.items()}
     return result
+
+
+def main(source, statistics, out):
+    ready()
+    with h5py.File(statistics) as file:
+        absmean = {"model." + name: torch.from_numpy(group["absmean"][:]).float() for name, group in file["inputs"].items()}
+    layers = json.loads((source / "config.json").read_text())["num_hidden_layers"]
+    out.mkdir()
+    save_file({name: value.bfloat16() for name, value in quantize_model(load(source), layers, absmean).items()}, out / "model.safetensors")
+
+
+if __name__ == "__main__":
+    main(*(pathlib.Path(argument) for argument in sys.argv[1:]))
