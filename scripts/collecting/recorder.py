@@ -5,19 +5,30 @@ FEW_TOKENS = 32  # as quantize --min-tokens
 
 
 class Recorder:
-    """Sums over the rows of every recorded input, in double precision."""
+    """Sums over the rows of every recorded input, in double precision. Of ranks that share a model by tensor parallelism each records
+    its part of the channels; Gram matrices need all of them, so then the ranks gather what is split, and the first records.
+    `gather`: this rank's channels -> those of all ranks, in order."""
 
-    def __init__(self, torch, clip=None):
+    def __init__(self, torch, clip=None, rank=0, ranks=1, gather=None):
         self.torch = torch
         self.clip = clip  # of the Gram matrices; None: there are none
+        self.rank, self.ranks, self.gather = rank, ranks, gather
+        self.whole = clip is not None
+        self.writes = rank == 0 or not self.whole
         self.sums = {}
         self.grams = {}
         self.same = {}  # name -> other names of the same input
         self.last = None  # input: modules that share it have one matrix
 
+    def share(self, values, channels):
+        """What is recorded of an input whose readers are split by its `channels`, where `values` are this rank's or all of them."""
+        if self.whole:
+            return self.gather(values) if values.shape[-1] < channels else values
+        return values if values.shape[-1] < channels else values.chunk(self.ranks, -1)[self.rank]
+
     def see(self, name, values):
         """What a module of this name is given, a tensor of any shape whose last dimension are channels."""
-        if not self.torch.is_floating_point(values) or values.numel() == 0:
+        if not self.writes or not self.torch.is_floating_point(values) or values.numel() == 0:
             return
         rows = values.detach().reshape(-1, values.shape[-1])
         self.add(name, rows)
@@ -26,6 +37,8 @@ class Recorder:
         self.last = values
 
     def add(self, name, rows):
+        if not self.writes:
+            return
         rows = rows.double()
         magnitudes = rows.abs()
         new = (magnitudes.sum(0), rows.square().sum(0), magnitudes.amax(0) if len(rows) else magnitudes.sum(0))
@@ -57,8 +70,9 @@ class Recorder:
 class Progress:
     """What was recorded so far, kept in a file so that a later run can go on. `key` says of what model, text and settings."""
 
-    def __init__(self, file, key, recorder):
-        self.file, self.key, self.recorder = file, key, recorder
+    def __init__(self, prefix, key, recorder):
+        self.prefix, self.key, self.recorder = prefix, key, recorder
+        self.file = prefix.with_name(f"{prefix.name}.tp{recorder.rank}.partial")
 
     def resume(self):
         """Tokens that an earlier run recorded; ValueError if it was another recording."""
@@ -76,11 +90,18 @@ class Progress:
         os.replace(temporary, self.file)
 
 
-def write(prefix, rank, recorder):
+def agreed(counts, prefix):
+    """Tokens that earlier runs of all ranks recorded; ValueError if they are not as many on each."""
+    if len(set(counts)) > 1:
+        raise ValueError(f"the ranks were stopped at different tokens; remove {prefix}.tp*.partial, or run without --resume")
+    return counts[0]
+
+
+def write(prefix, recorder):
     """PREFIX.h5 with Gram matrices, or PREFIX.tpR.pt. Returns the file and what it holds."""
     statistics = recorder.statistics()
-    file = prefix.with_name(prefix.name + (f".tp{rank}.pt" if recorder.clip is None else ".h5"))
-    if recorder.clip is None:
+    file = prefix.with_name(prefix.name + (".h5" if recorder.whole else f".tp{recorder.rank}.pt"))
+    if not recorder.whole:
         recorder.torch.save(statistics, file)
     else:
         write_statistics(file, statistics, recorder.grams)

@@ -5,16 +5,16 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # that are computed here: activatio
 
 
 class Experts:
-    """The experts of one layer. `prefix`: what the checkpoint calls them; `whole`: with all channels, not just this rank's."""
+    """The experts of one layer. `prefix`: what the checkpoint calls them."""
 
-    def __init__(self, runner, prefix, checkpoint, recorder, whole):
+    def __init__(self, runner, prefix, checkpoint, recorder):
         self.routed, self.runner, self.prefix = runner.routed_experts, runner, prefix
         self.checkpoint, self.recorder, self.torch = checkpoint, recorder, recorder.torch
         self.count = self.routed.moe_config.num_logical_experts
         self.wrong = self.why_not()
         if self.wrong is None:
             parallel, size = self.routed.moe_config.moe_parallel_config, self.size()
-            first, ranks = (0, parallel.tp_size) if whole else (parallel.tp_rank, 1)
+            first, ranks = (0, parallel.tp_size) if recorder.whole else (parallel.tp_rank, 1)
             self.rows = slice(first * size, (first + ranks) * size)  # of each expert's gate and up
             down = self.routed.ckpt_down_proj_name
             self.names = [f"{prefix}.{expert}.{down}" for expert in range(self.count)]
@@ -78,7 +78,7 @@ class Experts:
     def see(self, x, chosen):
         x = x[..., :self.routed.moe_config.hidden_dim_unpadded]
         self.recorder.see(self.prefix, x)
-        if self.wrong is None:
+        if self.wrong is None and self.recorder.writes:
             for expert in chosen.unique().tolist():
                 if 0 <= expert < self.count:  # beyond are shared ones that vLLM appends
                     self.recorder.add(self.names[expert], self.inputs(expert, x[(chosen == expert).any(1)]))

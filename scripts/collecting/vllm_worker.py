@@ -1,33 +1,25 @@
 """What scripts/collect does inside vLLM's workers: methods that vLLM adds to its own (worker_extension_cls), called by collective_rpc with
 plain values."""
-import pathlib
-
 import torch
-from vllm.distributed import get_tensor_model_parallel_rank, tensor_model_parallel_all_gather
 from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
-from vllm.model_executor.layers.linear import LinearBase, RowParallelLinear
+from vllm.model_executor.layers.linear import LinearBase
 
-from collecting import recorder, vllm_experts, vllm_names
+from collecting import vllm_experts, vllm_names
 from collecting.checkpoint import Checkpoint
+from collecting.vllm_recording import Recording
 
 
-class Recording:
-    """Of one worker's model: its part of the channels, or, for Gram matrices, all of them on every rank."""
+class ModelRecording(Recording):
+    """Of the model that a worker runs, or its part of it."""
 
     def __init__(self, model, folder, prefix, clip, key):
-        self.prefix = pathlib.Path(prefix)
-        self.rank, self.whole = get_tensor_model_parallel_rank(), clip is not None
-        self.recorder = recorder.Recorder(torch, clip)
-        self.progress = recorder.Progress(self.prefix.with_name(f"{self.prefix.name}.tp{self.rank}.partial"), repr((key, self.rank)),
-                                          self.recorder)
+        super().__init__(prefix, clip, key)
         checkpoint = Checkpoint(folder)
-        self.left_out = []  # lines
-        self.wanted = self.hook_linears(model, vllm_names.checkpoint_names(model, checkpoint.files))
+        self.hook_linears(model, vllm_names.checkpoint_names(model, checkpoint.files))
         self.hook_head(model)
         self.hook_experts(model, checkpoint)
 
     def hook_linears(self, model, names):
-        """Names under which the inputs of linears will be recorded."""
         modules = {}
         for path, module in model.named_modules(remove_duplicate=False):
             if isinstance(module, LinearBase):
@@ -41,17 +33,11 @@ class Recording:
             if known:
                 self.recorder.same[known[0]] = known[1:]
                 module.register_forward_pre_hook(self.linear_hook(known[0]), with_kwargs=True)
-        return [known[0] for known in modules.values() if known]
+                self.wanted.append(known[0])
 
     def linear_hook(self, name):
         def record(module, positional, named):
-            values = positional[0] if positional else next(value for value in named.values() if torch.is_tensor(value))
-            if isinstance(module, RowParallelLinear) and module.tp_size > 1:
-                if self.whole and module.input_is_parallel:
-                    values = tensor_model_parallel_all_gather(values)
-                if not self.whole and not module.input_is_parallel:
-                    values = values.chunk(module.tp_size, -1)[module.tp_rank]  # which is what the module itself does next
-            self.recorder.see(name, values)
+            self.recorder.see(name, self.given(module, positional, named))
         return record
 
     def hook_head(self, model):
@@ -71,7 +57,7 @@ class Recording:
             if prefix is None:
                 reasons.setdefault("they are not in the checkpoint under a name that vLLM tells", []).append(path)
                 continue
-            experts = vllm_experts.Experts(runner, prefix, checkpoint, self.recorder, self.whole)
+            experts = vllm_experts.Experts(runner, prefix, checkpoint, self.recorder)
             if experts.wrong:
                 reasons.setdefault(experts.wrong, []).append(path)
         for why, paths in reasons.items():
@@ -84,7 +70,7 @@ class RecordingWorker:
 
     def start_recording(self, folder, prefix, clip, key, resume):
         """(tokens that an earlier run recorded, lines on what will not be recorded, an error or "")"""
-        self.quantmill_recording = Recording(self.model_runner.model, folder, prefix, clip, key)
+        self.quantmill_recording = ModelRecording(self.model_runner.model, folder, prefix, clip, key)
         try:
             done = self.quantmill_recording.progress.resume() if resume else 0
         except ValueError as error:
@@ -95,17 +81,7 @@ class RecordingWorker:
         self.quantmill_recording.progress.keep(tokens)
 
     def finish_recording(self):
-        """(file, number of inputs, lines on them); of ranks that have what rank 0 has, ("", 0, [])"""
-        recording = self.quantmill_recording
-        if recording.whole and recording.rank > 0:
-            return "", 0, []
-        file, statistics = recorder.write(recording.prefix, recording.rank, recording.recorder)
-        lines = recorder.coverage(statistics)
-        silent = [name for name in recording.wanted if name not in statistics]
-        if silent:
-            lines.append(f"not recorded, since vLLM gave them nothing: {', '.join(silent[:3])}"
-                         + (f" and {len(silent) - 3} more" if len(silent) > 3 else ""))
-        return str(file), len(statistics), lines
+        return self.quantmill_recording.finish()
 
     def forget_recording(self):
         """What was kept for a later run, once all ranks have finished."""

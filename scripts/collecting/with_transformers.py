@@ -6,13 +6,33 @@ import sys
 from collecting import recorder, text
 
 
+def local(tensor):
+    """Of a tensor that is split over processes: this one's part."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def is_split(module):
+    """Whether each process has some columns of a linear's weight."""
+    weight = getattr(module, "weight", None)
+    return hasattr(weight, "to_local") and weight.to_local().shape[-1] < weight.shape[-1]
+
+
+def gathering(torch, ranks):
+    def gather(values):
+        parts = [torch.empty_like(values, memory_format=torch.contiguous_format) for _ in range(ranks)]
+        torch.distributed.all_gather(parts, values.contiguous())
+        return torch.cat(parts, -1)
+    return gather
+
+
 def hook_modules(model, seen, torch):
     """Records what linears and modules of experts are given."""
     def hook(name):
         def record(module, positional, named):
             values = positional[0] if positional else next((v for v in named.values() if torch.is_tensor(v)), None)
             if values is not None:
-                seen.see(name, getattr(values, "to_local", lambda: values)())  # this process' part
+                values = local(values)
+                seen.see(name, seen.share(values, module.weight.shape[-1]) if is_split(module) else values)
         return record
 
     for name, module in model.named_modules():
@@ -39,17 +59,20 @@ def expert_inputs(model, seen, torch):
     stacked = {}
     for name, parameter in model.named_parameters():
         if name.endswith("experts.down_proj") and parameter.dim() == 3:
-            local = getattr(parameter, "to_local", lambda: parameter)()  # noqa: B023
-            stacked[local.untyped_storage().data_ptr()] = name, local
+            part = local(parameter)
+            if seen.whole and len(part) < len(parameter):
+                sys.exit(f"collect: --gram: each process has other experts of {name}; record them without")
+            stacked[part.untyped_storage().data_ptr()] = name, part, parameter.numel() // part.numel()
     products = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm}
 
     class ExpertInputs(TorchFunctionMode):
         def __torch_function__(self, function, types, positional=(), named=None):
             if function in products and len(positional) > 1:
-                rows, weight = (getattr(value, "to_local", lambda: value)() for value in positional[:2])  # noqa: B023
-                name, parameter = stacked.get(weight.untyped_storage().data_ptr(), (None, None))
+                rows, weight = (local(value) for value in positional[:2])
+                name, parameter, parts = stacked.get(weight.untyped_storage().data_ptr(), (None, None, 1))
                 if name is not None:
                     first = (weight.data_ptr() - parameter.data_ptr()) // (parameter.stride(0) * parameter.element_size())
+                    rows = seen.share(rows, parts * rows.shape[-1]) if parts > 1 else rows
                     add_experts(seen, name, len(parameter), first, rows if weight.dim() == 3 else [rows])
             return function(*positional, **(named or {}))
 
@@ -60,15 +83,20 @@ def recording_cache(model, seen):
     """A cache that records what it is given and keeps nothing."""
     from transformers import DynamicCache
 
-    names = {module.layer_idx: name for name, module in model.named_modules()
-             if hasattr(module, "layer_idx") and hasattr(module, "o_proj")}
-    if not names:
+    attentions = {module.layer_idx: (name, module) for name, module in model.named_modules()
+                  if hasattr(module, "layer_idx") and hasattr(module, "o_proj")}
+    if not attentions:
         sys.exit("collect: --kv-cache: the model has no attention with a layer's number and an o_proj")
 
     class Cache(DynamicCache):
         def update(self, keys, values, layer, *rest, **settings):
-            for kind, states in (("k_cache", keys), ("v_cache", values)):
-                seen.add(f"{names[layer]}.{kind}", states.detach().transpose(1, 2).flatten(2).flatten(0, 1))
+            name, attention = attentions[layer]
+            for kind, states in (("k", keys), ("v", values)):
+                rows = states.detach().transpose(1, 2).flatten(2).flatten(0, 1)
+                made_by = getattr(attention, f"{kind}_proj", None)
+                if seen.whole and made_by is not None:
+                    rows = seen.share(rows, made_by.weight.shape[0])
+                seen.add(f"{name}.{kind}_cache", rows)
             return keys, values
 
     return Cache()
@@ -90,24 +118,29 @@ def load_model(arguments, ranks):
     return model.eval()
 
 
+def resume(progress, torch, ranks):
+    """Tokens that an earlier run recorded."""
+    try:
+        counts = [progress.resume()] * ranks
+        if ranks > 1:
+            torch.distributed.all_gather_object(counts, counts[0])
+        return recorder.agreed(counts, progress.prefix)
+    except ValueError as error:
+        sys.exit(f"collect: {error}")
+
+
 def collect(arguments):
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if ranks > 1 and arguments.gram:
-        sys.exit("collect: --gram under torchrun: Gram matrices need all channels of an input, and each process has some")
     import torch
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     model = load_model(arguments, ranks)
-    seen = recorder.Recorder(torch, arguments.clip if arguments.gram else None)
+    seen = recorder.Recorder(torch, arguments.clip if arguments.gram else None, rank, ranks, gathering(torch, ranks))
     hook_modules(model, seen, torch)
     config = pathlib.Path(arguments.model, "config.json").read_text()
-    progress = recorder.Progress(arguments.output.with_name(f"{arguments.output.name}.tp{rank}.partial"),
-                                 text.key(arguments, config, rank, ranks), seen)
-    try:
-        done = progress.resume() if arguments.resume else 0
-    except ValueError as error:
-        sys.exit(f"collect: {error}")
+    progress = recorder.Progress(arguments.output, text.key(arguments, config, rank, ranks), seen)
+    done = resume(progress, torch, ranks) if arguments.resume else 0
 
     def forward(tokens):
         cache = {"past_key_values": recording_cache(model, seen)} if arguments.kv_cache else {}
@@ -115,8 +148,11 @@ def collect(arguments):
 
     with torch.inference_mode(), expert_inputs(model, seen, torch):
         tokens = text.run(arguments, tokenizer, done, forward, progress.keep, rank == 0)
-    file, statistics = recorder.write(arguments.output, rank, seen)
+    if seen.writes:
+        file, statistics = recorder.write(arguments.output, seen)
+        if rank == 0:
+            print("".join(f"collect: {line}\n" for line in recorder.coverage(statistics)), end="", file=sys.stderr)
+        print(f"{file}: {len(statistics)} inputs, {tokens} tokens")
+    if ranks > 1:
+        torch.distributed.barrier()  # what was kept for a later run is kept until all have written
     progress.file.unlink(missing_ok=True)
-    if rank == 0:
-        print("".join(f"collect: {line}\n" for line in recorder.coverage(statistics)), end="", file=sys.stderr)
-    print(f"{file}: {len(statistics)} inputs, {tokens} tokens")

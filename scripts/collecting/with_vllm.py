@@ -4,7 +4,7 @@ import os
 import pathlib
 import sys
 
-from collecting import text
+from collecting import recorder, text
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent
 
@@ -44,15 +44,17 @@ def collect(arguments):
     errors = [error for _, _, error in started if error]
     if errors:
         sys.exit(f"collect: {errors[0]}")
-    if len({done for done, _, _ in started}) > 1:
-        sys.exit(f"collect: the ranks were stopped at different tokens; remove {arguments.output}.tp*.partial, or run without --resume")
+    try:
+        done = recorder.agreed([done for done, _, _ in started], arguments.output)
+    except ValueError as error:
+        sys.exit(f"collect: {error}")
     print("".join(f"collect: not recorded: {line}\n" for line in started[0][1]), end="", file=sys.stderr)
     sampling = SamplingParams(temperature=0, max_tokens=1, detokenize=False)
 
     def forward(tokens):
         engine.generate([{"prompt_token_ids": tokens}], sampling, use_tqdm=False)
 
-    tokens = text.run(arguments, tokenizer, started[0][0], forward, lambda seen: engine.collective_rpc("keep_recording", args=(seen,)), True)
+    tokens = text.run(arguments, tokenizer, done, forward, lambda seen: engine.collective_rpc("keep_recording", args=(seen,)), True)
     finished = engine.collective_rpc("finish_recording")
     engine.collective_rpc("forget_recording")
     for rank, (file, inputs, lines) in enumerate(finished):

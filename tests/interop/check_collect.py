@@ -7,7 +7,8 @@ import sys
 
 import h5py
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import (LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM)
 
 from calibration import write_text, write_tokenizer
 from imatrices import import_imatrix, write_imatrix
@@ -15,6 +16,7 @@ from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 WORK = pathlib.Path(os.environ["QUANTMILL_INTEROP_WORK"])
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 VOCABULARY = 64
 COMMON = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "head_dim": 16}
@@ -22,6 +24,7 @@ MODELS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**COMMON)),
     "qwen3-moe": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**COMMON, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
                                                               mlp_only_layers=[1])),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**COMMON, pad_token_id=0)),
 }
 
 
@@ -33,6 +36,18 @@ def save(name, folder):
     model.save_pretrained(folder)
     write_tokenizer(folder, VOCABULARY)
     return model
+
+
+def write_tokens(folder):
+    """Text; those of its tokens that are recorded."""
+    tokens = [int(t) for t in torch.randint(1, VOCABULARY, (300,), generator=torch.Generator().manual_seed(6))]
+    write_text(folder, tokens)
+    return tokens[:256]
+
+
+def collect_command(folder):
+    text = folder / "a.txt", folder / "b.jsonl"
+    return [ROOT / "scripts" / "collect", folder, *text, "--tokens", "256", "--length", "64", "--device", "cpu"]
 
 
 def run(*command):
@@ -75,10 +90,25 @@ def records_of(file):
         return {name: ({key: values[:] for key, values in group.items()}, group.attrs["count"]) for name, group in opened["inputs"].items()}
 
 
+def check_same(report, what, one, two):
+    """Every kind of value to 1e-6 of its largest."""
+    wrong = None if one.keys() == two.keys() else f"other inputs: {sorted(one.keys() ^ two.keys())}"
+    largest = 0
+    for key in one.keys() & two.keys():
+        if one[key][1] != two[key][1] or one[key][0].keys() != two[key][0].keys():
+            wrong = f"{key}: {two[key][1]} tokens, {sorted(two[key][0])}"
+            continue
+        for kind, values in one[key][0].items():
+            difference = abs(values - two[key][0][kind]).max() / values.max()
+            largest = max(largest, difference)
+            if difference > 1e-6:
+                wrong = f"{kind} of {key} differs by {difference:.1e}"
+    report.check(f"{what}, of {len(one)} inputs: {largest:.1e}", wrong)
+
+
 def check_tensor_parallel(report, name, command, prefix):
     """Two processes, each with its part of the model, record together what one does."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    done = run(*torchrun, *command, "-o", f"{prefix}-two")
+    done = run(*TORCHRUN, *command, "-o", f"{prefix}-two")
     merged = {}
     for whole in (prefix, f"{prefix}-two"):
         pathlib.Path(f"{whole}-merged.h5").unlink(missing_ok=True)
@@ -87,14 +117,7 @@ def check_tensor_parallel(report, name, command, prefix):
     if done.returncode != 0:
         report.check(f"collect {name}: two processes under torchrun", done.stderr[-800:])
         return
-    one, two = merged.values()
-    wrong = None if one.keys() == two.keys() else f"other inputs: {sorted(one.keys() ^ two.keys())}"
-    for key in one.keys() & two.keys():
-        for kind in ("absmean", "sqmean", "absmax"):
-            difference = abs(one[key][0][kind] - two[key][0][kind]).max() / one[key][0][kind].max()
-            if difference > 1e-6 or one[key][1] != two[key][1]:
-                wrong = f"{kind} of {key} differs by {difference:.1e}"
-    report.check(f"collect {name}: two processes under torchrun record what one does, of {len(one)} inputs", wrong)
+    check_same(report, f"collect {name}: two processes under torchrun record what one does", *merged.values())
 
 
 def check_resume(report, name, command, prefix):
@@ -120,13 +143,13 @@ def check_resume(report, name, command, prefix):
 def check_grams(report, name, model, tokens, folder):
     """--gram: the second moments that the model's linears see, clipped, in the file that --rounding gptq takes."""
     prefix = WORK / f"grams-{name}"
-    done = run(sys.executable, ROOT / "scripts" / "collect", folder, folder / "a.txt", folder / "b.jsonl", "-o", prefix,
-               "--tokens", "256", "--length", "64", "--device", "cpu", "--gram", "--clip", "1.5")
+    command = [*collect_command(folder), "--gram", "--clip", "1.5"]
+    done = run(sys.executable, *command, "-o", prefix)
     report.check(f"collect {name}: Gram matrices", None if done.returncode == 0 else done.stderr[-500:])
     with h5py.File(f"{prefix}.h5") as file:
         for module in ("layers.1.self_attn.q_proj", "layers.0.self_attn.o_proj"):
             wanted = 0
-            for rows in inputs_of(model, "model." + module, tokens[:256], 64).split(64):
+            for rows in inputs_of(model, "model." + module, tokens, 64).split(64):
                 sizes = rows.square().sum(1)
                 wanted = wanted + torch.einsum("t,ti,tj->ij", torch.clamp(1.5 * sizes.median() / sizes, max=1), rows, rows) / 256
             got = torch.from_numpy(file[f"inputs/{module}/gram"][:]).double()
@@ -139,6 +162,47 @@ def check_grams(report, name, model, tokens, folder):
     # Those of single experts have no Gram matrix.
     expected = None if done.returncode == 0 and counted and int(counted[1]) >= 12 else (done.stdout + done.stderr)[-500:]
     report.check(f"collect {name}: quantize --rounding gptq takes them", expected)
+    if name == "qwen3-moe":
+        check_grams_in_parallel(report, name, command, prefix)
+
+
+def check_whole_inputs(report):
+    """Under torchrun Phi3 gives every process all channels of what o_proj and down_proj read, and these take their part of them."""
+    folder, prefix = WORK / "collect-phi3", WORK / "calib-phi3"
+    model = save("phi3", folder)
+    tokens = write_tokens(folder)
+    done = run(*TORCHRUN, *collect_command(folder), "-o", prefix)
+    if done.returncode == 0:
+        done = run(os.environ["QUANTMILL"], "stats", "import", prefix, "-o", f"{prefix}.h5")
+    if done.returncode != 0:
+        report.check("collect phi3: two processes under torchrun", done.stderr[-800:])
+        return
+    recorded = records_of(f"{prefix}.h5")
+    for module in ("layers.0.self_attn.o_proj", "layers.1.mlp.down_proj"):
+        wanted = inputs_of(model, f"model.{module}", tokens, 64).square().mean(0).numpy()
+        got = recorded[module][0]["sqmean"]
+        wrong = f"{len(got)} channels" if len(got) != len(wanted) else None
+        wrong = wrong or (None if abs(got / wanted - 1).max() < 1e-5 else "other values")
+        report.check(f"collect phi3: two processes that are given all of it record {module} once", wrong)
+
+
+def check_grams_in_parallel(report, name, command, one):
+    """Two processes gather what each has of the channels, are stopped at their end, and go on."""
+    prefix = WORK / f"grams-{name}-two"
+    command = [*TORCHRUN, *command, "-o", prefix]
+    blocking = pathlib.Path(f"{prefix}.h5")
+    blocking.mkdir(exist_ok=True)
+    stopped = run(*command, "--save-every", "150")
+    blocking.rmdir()
+    kept = [torch.load(f"{prefix}.tp{rank}.partial", weights_only=True)["tokens"] for rank in range(2)]
+    done = run(*command, "--resume")
+    if done.returncode or not stopped.returncode or kept != [192, 192]:
+        report.check(f"collect {name}: Gram matrices under torchrun", f"{kept} tokens were kept; {stopped.stderr[-400:]} {done.stderr[-400:]}")
+        return
+    left = sorted(path.name for path in WORK.glob(f"{prefix.name}.tp*"))
+    report.check(f"collect {name}: two processes under torchrun leave one file", f"beside it {left}" if left else None)
+    check_same(report, f"collect {name}: stopped and resumed, two processes record one's Gram matrices", records_of(f"{one}.h5"),
+               records_of(f"{prefix}.h5"))
 
 
 def check_imatrix(report, name, model, tokens, folder, recorded):
@@ -163,15 +227,14 @@ def check_imatrix(report, name, model, tokens, folder, recorded):
 def check(report, name):
     folder = WORK / f"collect-{name}"
     model = save(name, folder)
-    tokens = [int(t) for t in torch.randint(1, VOCABULARY, (300,), generator=torch.Generator().manual_seed(6))]
-    write_text(folder, tokens)
+    tokens = write_tokens(folder)
     prefix = WORK / f"calib-{name}"
-    command = [ROOT / "scripts" / "collect", folder, folder / "a.txt", folder / "b.jsonl", "--tokens", "256", "--length", "64", "--device", "cpu"]
+    command = collect_command(folder)
     done = run(sys.executable, *command, "-o", prefix)
     report.check(f"collect {name}: runs", None if done.returncode == 0 else done.stderr[-500:])
     recorded = torch.load(f"{prefix}.tp0.pt", weights_only=True)
     for module in ("model.layers.1.self_attn.v_proj", "model.layers.0.self_attn.o_proj", "lm_head"):
-        rows = inputs_of(model, module, tokens[:256], 64)
+        rows = inputs_of(model, module, tokens, 64)
         got = recorded[module]
         wrong = None
         if got["count"] != 256:
@@ -184,9 +247,9 @@ def check(report, name):
     done = run(os.environ["QUANTMILL"], "quantize", folder, out, "--stats", prefix)
     wrong = None if done.returncode == 0 and "scaled fold groups" in done.stdout else (done.stdout + done.stderr)[-500:]
     report.check(f"collect {name}: quantize takes the statistics", wrong)
-    check_imatrix(report, name, model, tokens[:256], folder, recorded)
+    check_imatrix(report, name, model, tokens, folder, recorded)
     if name == "qwen3-moe":
-        check_experts(report, name, model, tokens[:256], recorded)
+        check_experts(report, name, model, tokens, recorded)
         check_tensor_parallel(report, name, command, prefix)
         check_resume(report, name, command, prefix)
     check_grams(report, name, model, tokens, folder)
@@ -195,6 +258,7 @@ def check(report, name):
 
 
 report = Report()
-for name in MODELS:
+for name in ("llama", "qwen3-moe"):
     report.section(f"collect {name}", check, name)
+report.section("collect phi3", check_whole_inputs)
 report.close()
