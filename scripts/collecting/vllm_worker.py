@@ -4,7 +4,7 @@ import torch
 from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
 from vllm.model_executor.layers.linear import LinearBase
 
-from collecting import vllm_experts, vllm_names
+from collecting import vllm_drafter, vllm_experts, vllm_names
 from collecting.checkpoint import Checkpoint
 from collecting.vllm_recording import Recording
 
@@ -68,9 +68,13 @@ class ModelRecording(Recording):
 class RecordingWorker:
     """Methods for vLLM's worker."""
 
-    def start_recording(self, folder, prefix, clip, key, resume):
-        """(tokens that an earlier run recorded, lines on what will not be recorded, an error or "")"""
-        self.quantmill_recording = ModelRecording(self.model_runner.model, folder, prefix, clip, key)
+    def start_recording(self, folder, prefix, clip, key, resume, block):
+        """Of the drafter if it has blocks of `block` tokens, else of the model. Returns (tokens that an earlier run recorded, lines on
+        what will not be recorded, an error or "")"""
+        if block:
+            self.quantmill_recording = vllm_drafter.DrafterRecording(vllm_drafter.drafter_of(self.model_runner), block, prefix, clip, key)
+        else:
+            self.quantmill_recording = ModelRecording(self.model_runner.model, folder, prefix, clip, key)
         try:
             done = self.quantmill_recording.progress.resume() if resume else 0
         except ValueError as error:

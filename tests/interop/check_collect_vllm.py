@@ -53,19 +53,29 @@ def recorded(prefix):
                                                                   int(group.attrs["count"])) for name, group in file["inputs"].items()}
 
 
+def stop_and_resume(command, prefix, ending, save_every, expected):
+    """Two workers that can't write, and others that go on from there. None, or what went wrong."""
+    blocking = prefix.with_name(prefix.name + ending)
+    blocking.mkdir()
+    two = [sys.executable, COLLECT, *map(str, command), "-o", prefix, "--engine", "vllm", "--tensor-parallel", "2"]
+    environment = {name: value for name, value in os.environ.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
+    stopped = subprocess.run([*two, "--save-every", save_every], env=environment, capture_output=True, text=True)
+    blocking.rmdir()
+    files = [prefix.with_name(f"{prefix.name}.tp{rank}.partial") for rank in range(2)]
+    if not all(file.exists() for file in files):
+        return f"nothing was kept: {stopped.stderr[-800:]}"
+    kept = [torch.load(file, weights_only=True)["tokens"] for file in files]
+    done = subprocess.run([*two, "--resume"], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        return done.stderr[-800:]
+    return None if stopped.returncode and kept == expected else f"{kept} tokens were kept"
+
+
 def check_ranks(report, case):
     """Two workers, which are stopped at their end and go on, record together what one does."""
     command, options = write(case), CASES[case][0]
     wrong = collect(*command, *options, "-o", WORK / "one", "--engine", "vllm")
-    blocking = WORK / ("two.h5" if "--gram" in options else "two.tp0.pt")
-    blocking.mkdir()
-    two = [sys.executable, COLLECT, *command, *options, "-o", WORK / "two", "--engine", "vllm", "--tensor-parallel", "2"]
-    environment = {name: value for name, value in os.environ.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
-    stopped = subprocess.run([*two, "--save-every", "150"], env=environment, capture_output=True, text=True)
-    blocking.rmdir()
-    kept = [torch.load(WORK / f"two.tp{rank}.partial", weights_only=True)["tokens"] for rank in range(2)]
-    done = subprocess.run([*two, "--resume"], env=environment, capture_output=True, text=True)
-    wrong = wrong or (done.stderr[-800:] if done.returncode else None) or (None if stopped.returncode and kept == [192, 192] else f"{kept} were kept")
+    wrong = wrong or stop_and_resume([*command, *options], WORK / "two", ".h5" if "--gram" in options else ".tp0.pt", "150", [192, 192])
     report.check(f"collect {case}: two ranks of vLLM, stopped and resumed", wrong)
     if "--gram" not in options:
         for run in ("one", "two"):
@@ -76,15 +86,15 @@ def check_ranks(report, case):
     report.check(f"collect {case}: two ranks record what one does, of {len(one)} inputs: {found}", wrong)
 
 
-def differences(one, other, names):
-    """Largest relative difference of each kind, of a Gram matrix in ratio to its largest value; and what has other tokens or kinds."""
+def differences(one, other, names, of_largest=("gram",)):
+    """Largest relative difference of each kind, for those of_largest in ratio to the largest value; and what has other tokens or kinds."""
     found, wrong = {}, []
     for name in names:
         if one[name][1] != other[name][1] or one[name][0].keys() != other[name][0].keys():
             wrong.append(name)
             continue
         for kind, value in one[name][0].items():
-            scale = value.abs().max() if kind == "gram" else value.abs().clamp_min(1e-12)
+            scale = value.abs().max() if kind in of_largest else value.abs().clamp_min(1e-12)
             found[kind] = max(found.get(kind, 0), float(((other[name][0][kind] - value).abs() / scale).max()))
     return found, wrong
 
