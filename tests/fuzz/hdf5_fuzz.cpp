@@ -10,6 +10,15 @@
 namespace quantmill {
 namespace {
 
+// Else the library refuses whatever it is given before it looks at it, and nothing below is tried.
+void check_that_files_open() {
+  const fuzz::MemoryFile file(nullptr, 0);
+  ScaleTable scales;
+  scales["group"].s = {1.0F};
+  write_scales(file.path(), scales);
+  fuzz::require(read_scales(file.path()).size() == 1, "what was written can be read");
+}
+
 void check_statistics_file(const std::string& path, std::size_t size) {
   for (const auto& [name, input] : read_statistics(path)) {
     const std::size_t channels = input.absmean.size();
@@ -31,6 +40,8 @@ void check_scales_file(const std::string& path, std::size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace quantmill;
+  static const bool opens = (check_that_files_open(), true);
+  static_cast<void>(opens);
   const fuzz::MemoryFile file(data, size);
   fuzz::only_input_errors([&] {
     switch (size % 4) {
