@@ -10,7 +10,7 @@ import torch
 from transformers import (LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3MoeConfig,
                           Qwen3MoeForCausalLM)
 
-from calibration import write_text, write_tokenizer
+from calibration import differences, read_recorded, write_text, write_tokenizer
 from imatrices import import_imatrix, write_imatrix
 from report import Report
 
@@ -85,24 +85,13 @@ def check_experts(report, name, model, tokens, recorded):
     report.check(f"collect {name}: what reaches each expert", wrong)
 
 
-def records_of(file):
-    with h5py.File(file) as opened:
-        return {name: ({key: values[:] for key, values in group.items()}, group.attrs["count"]) for name, group in opened["inputs"].items()}
-
-
 def check_same(report, what, one, two):
     """Every kind of value to 1e-6 of its largest."""
-    wrong = None if one.keys() == two.keys() else f"other inputs: {sorted(one.keys() ^ two.keys())}"
-    largest = 0
-    for key in one.keys() & two.keys():
-        if one[key][1] != two[key][1] or one[key][0].keys() != two[key][0].keys():
-            wrong = f"{key}: {two[key][1]} tokens, {sorted(two[key][0])}"
-            continue
-        for kind, values in one[key][0].items():
-            difference = abs(values - two[key][0][kind]).max() / values.max()
-            largest = max(largest, difference)
-            if difference > 1e-6:
-                wrong = f"{kind} of {key} differs by {difference:.1e}"
+    found, unlike = differences(one, two, one.keys() & two.keys(), ("absmean", "sqmean", "absmax", "gram"))
+    largest = max(found.values(), default=0)
+    wrong = f"other inputs: {sorted(one.keys() ^ two.keys())}" if one.keys() != two.keys() else None
+    wrong = wrong or (f"other tokens or kinds: {unlike[:3]}" if unlike else None)
+    wrong = wrong or (None if largest <= 1e-6 else f"they differ by {found}")
     report.check(f"{what}, of {len(one)} inputs: {largest:.1e}", wrong)
 
 
@@ -113,7 +102,7 @@ def check_tensor_parallel(report, name, command, prefix):
     for whole in (prefix, f"{prefix}-two"):
         pathlib.Path(f"{whole}-merged.h5").unlink(missing_ok=True)
         done = run(os.environ["QUANTMILL"], "stats", "import", whole, "-o", f"{whole}-merged.h5") if done.returncode == 0 else done
-        merged[whole] = records_of(f"{whole}-merged.h5") if done.returncode == 0 else {}
+        merged[whole] = read_recorded(f"{whole}-merged") if done.returncode == 0 else {}
     if done.returncode != 0:
         report.check(f"collect {name}: two processes under torchrun", done.stderr[-800:])
         return
@@ -177,10 +166,10 @@ def check_whole_inputs(report):
     if done.returncode != 0:
         report.check("collect phi3: two processes under torchrun", done.stderr[-800:])
         return
-    recorded = records_of(f"{prefix}.h5")
+    recorded = read_recorded(prefix)
     for module in ("layers.0.self_attn.o_proj", "layers.1.mlp.down_proj"):
-        wanted = inputs_of(model, f"model.{module}", tokens, 64).square().mean(0).numpy()
-        got = recorded[module][0]["sqmean"]
+        wanted = inputs_of(model, f"model.{module}", tokens, 64).square().mean(0)
+        got = recorded["model." + module][0]["sqmean"]
         wrong = f"{len(got)} channels" if len(got) != len(wanted) else None
         wrong = wrong or (None if abs(got / wanted - 1).max() < 1e-5 else "other values")
         report.check(f"collect phi3: two processes that are given all of it record {module} once", wrong)
@@ -201,8 +190,8 @@ def check_grams_in_parallel(report, name, command, one):
         return
     left = sorted(path.name for path in WORK.glob(f"{prefix.name}.tp*"))
     report.check(f"collect {name}: two processes under torchrun leave one file", f"beside it {left}" if left else None)
-    check_same(report, f"collect {name}: stopped and resumed, two processes record one's Gram matrices", records_of(f"{one}.h5"),
-               records_of(f"{prefix}.h5"))
+    check_same(report, f"collect {name}: stopped and resumed, two processes record one's Gram matrices",
+               read_recorded(one), read_recorded(prefix))
 
 
 def check_imatrix(report, name, model, tokens, folder, recorded):

@@ -19,8 +19,8 @@ from vllm.v1.spec_decode.dflash import DFlashProposer
 import drafters
 import tiny_models
 import vllm_drafter
-from calibration import write_text, write_tokenizer
-from check_collect_vllm import collect, differences, recorded, stop_and_resume
+from calibration import differences, read_recorded, write_text, write_tokenizer
+from check_collect_vllm import collect, stop_and_resume
 from folding import QUANTMILL
 from report import run_cases
 
@@ -172,7 +172,7 @@ def check_dflash2(report):
     told = f"{len(watch.anchors)} blocks, {tokens} tokens of context; {watch.refused} of {guesses} guesses refused"
     wrong = wrong or (None if 0 < watch.refused < guesses - 4 * BLOCK else "all or none of them")
     report.check(f"collect dflash2: vLLM drafts and answers: {told}", wrong)
-    found = {name.removeprefix("model."): statistics for name, statistics in recorded(WORK / "one").items()}
+    found = {name.removeprefix("model."): statistics for name, statistics in read_recorded(WORK / "one").items()}
     blocks = caught(watch)
     wanted = {*blocks, "fc", "ctx_kv"}
     report.check(f"collect dflash2: {len(found)} inputs", f"others: {sorted(found.keys() ^ wanted)}" if found.keys() != wanted else None)
@@ -199,7 +199,7 @@ def check_ranks(report):
     wrong = collect(drafter, *command, "-o", WORK / "one", "--gram", "--clip", CLIP)
     wrong = wrong or stop_and_resume([drafter, *command, "--gram", "--clip", CLIP], WORK / "two", ".h5", "90", [96, 96])
     report.check("collect dflash: two ranks of vLLM, stopped and resumed", wrong)
-    one, two = recorded(WORK / "one"), recorded(WORK / "two")
+    one, two = read_recorded(WORK / "one"), read_recorded(WORK / "two")
     found, wrong = differences(one, two, one.keys(), ("absmean", "sqmean", "absmax", "gram"))
     wrong = f"{wrong[:3]}, {found}" if one.keys() != two.keys() or wrong or max(found.values()) > RANKS else None
     report.check(f"collect dflash: two ranks record what one does, of {len(one)} inputs: {found}", wrong)

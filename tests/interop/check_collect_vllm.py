@@ -10,13 +10,12 @@ import runpy
 import subprocess
 import sys
 
-import h5py
 import torch
 from safetensors.torch import save_file
 from vllm.distributed import cleanup_dist_env_and_memory
 
 import tiny_models
-from calibration import write_text, write_tokenizer
+from calibration import differences, read_recorded, write_text, write_tokenizer
 from folding import quantmill
 from report import run_cases
 
@@ -41,16 +40,6 @@ def collect(*arguments):
         sys.path.pop(0)
         cleanup_dist_env_and_memory()
     return None
-
-
-def recorded(prefix):
-    """Name -> (values by kind, tokens)."""
-    if not pathlib.Path(f"{prefix}.h5").exists():
-        found = torch.load(f"{prefix}.tp0.pt", weights_only=True)
-        return {name: ({kind: values.pop(kind) for kind in ("absmean", "sqmean", "absmax")}, values["count"]) for name, values in found.items()}
-    with h5py.File(f"{prefix}.h5") as file:
-        return {("" if name == "lm_head" else "model.") + name: ({kind: torch.from_numpy(value[:]) for kind, value in group.items()},
-                                                                  int(group.attrs["count"])) for name, group in file["inputs"].items()}
 
 
 def stop_and_resume(command, prefix, ending, save_every, expected):
@@ -80,23 +69,10 @@ def check_ranks(report, case):
     if "--gram" not in options:
         for run in ("one", "two"):
             quantmill("stats", "import", WORK / run, "-o", WORK / f"{run}.h5")
-    one, other = recorded(WORK / "one"), recorded(WORK / "two")
+    one, other = read_recorded(WORK / "one"), read_recorded(WORK / "two")
     found, wrong = differences(one, other, one.keys())
     wrong = f"{wrong[:3]}, {found}" if one.keys() != other.keys() or wrong or max(found.values()) > LATER_LAYERS else None
     report.check(f"collect {case}: two ranks record what one does, of {len(one)} inputs: {found}", wrong)
-
-
-def differences(one, other, names, of_largest=("gram",)):
-    """Largest relative difference of each kind, for those of_largest in ratio to the largest value; and what has other tokens or kinds."""
-    found, wrong = {}, []
-    for name in names:
-        if one[name][1] != other[name][1] or one[name][0].keys() != other[name][0].keys():
-            wrong.append(name)
-            continue
-        for kind, value in one[name][0].items():
-            scale = value.abs().max() if kind in of_largest else value.abs().clamp_min(1e-12)
-            found[kind] = max(found.get(kind, 0), float(((other[name][0][kind] - value).abs() / scale).max()))
-    return found, wrong
 
 
 def write(case):
@@ -120,7 +96,7 @@ def check_case(report, case):
     wrong = collect(*command, "-o", WORK / f"{case}-transformers", "--device", "cpu")
     wrong = wrong or collect(*command, "-o", WORK / f"{case}-vllm", "--engine", "vllm")
     report.check(f"collect {case}: runs in vLLM", wrong)
-    one, other = (recorded(WORK / f"{case}-{engine}") for engine in ("transformers", "vllm"))
+    one, other = (read_recorded(WORK / f"{case}-{engine}") for engine in ("transformers", "vllm"))
     wrong = sorted(one.keys() ^ other.keys() ^ set(alone))
     report.check(f"collect {case}: vLLM records the {len(one)} inputs that transformers does", f"other inputs: {wrong}" if wrong else None)
     first = {name for name in one if name.startswith("model.layers.0.self_attn.") and "o_proj" not in name}
