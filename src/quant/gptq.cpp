@@ -37,7 +37,7 @@ std::vector<std::uint32_t> falling_diagonal(std::span<const double> gram, std::s
 
 }  // namespace
 
-std::optional<ErrorFeedback> make_error_feedback(std::span<double> gram,
+std::optional<ErrorFeedback> make_error_feedback(std::span<const double> gram,
                                                  std::size_t columns,
                                                  std::uint64_t tokens) {
   check_invariant(gram.size() == columns * columns, "a Gram matrix of another size");

@@ -12,8 +12,7 @@
 namespace quantmill {
 
 // `gram`: [columns, columns], the lower triangle of E[x x^T] (what is right of the diagonal is not
-// read), of the inputs as the rounded weight meets them; overwritten. `tokens`: that it was
-// recorded on.
+// read), of the inputs as the rounded weight meets them. `tokens`: that it was recorded on.
 // Columns come in the order of falling E[x^2] (act-order), the earlier of equal ones first. To the
 // diagonal clamp(columns / tokens, 0.01, 1) of its mean is added: fewer tokens tell less of how
 // columns go together. What is beside it counts 0.9: that of large columns otherwise decides alone,
@@ -22,7 +21,7 @@ namespace quantmill {
 // U[a][a], U = A^-1, which is the Cholesky factor of P^-1 that GPTQ uses (arXiv:2210.17323,
 // section 3.3, step 3). In double, by LAPACK (dpotrf, dtrtri), rounded once. The last bits can
 // depend on the machine's LAPACK. Nothing if the matrix is zero or not positive definite even so.
-std::optional<ErrorFeedback> make_error_feedback(std::span<double> gram,
+std::optional<ErrorFeedback> make_error_feedback(std::span<const double> gram,
                                                  std::size_t columns,
                                                  std::uint64_t tokens);
 

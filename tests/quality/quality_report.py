@@ -76,14 +76,14 @@ def table(head, lines):
     return ["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *("| " + " | ".join(line) + " |" for line in lines), ""]
 
 
+def by_objective(rows, cells):
+    """Lines of a table: of each method its title, and for each objective the cells made of its quality."""
+    return [[title(name), *(cell for objective in OBJECTIVES for cell in cells(quality(rows, name, objective)))] for name in TABLE]
+
+
 def quality_table(rows):
-    lines = []
-    for name in TABLE:
-        line = [title(name)]
-        for objective in OBJECTIVES:
-            found = quality(rows, name, objective)
-            line += [f"{found['kl']:.3f}", f"{found['ratio']:.2f} ± {found['spread']:.2f}", f"{found['held out']:.2f}", f"{found['perplexity']:.1f}"]
-        lines.append(line)
+    lines = by_objective(rows, lambda found: [f"{found['kl']:.3f}", f"{found['ratio']:.2f} ± {found['spread']:.2f}", f"{found['held out']:.2f}",
+                                              f"{found['perplexity']:.1f}"])
     return table(["", "W4A16: KL", "ratio", "held out", "perplexity", "W4A4: KL", "ratio", "held out", "perplexity"], lines)
 
 
@@ -111,13 +111,8 @@ def cost_table(results):
 
 
 def text_table(rows):
-    lines = []
-    for name in TABLE:
-        line = [title(name)]
-        for objective in OBJECTIVES:
-            found = quality(rows, name, objective)
-            line += [*(f"{value:.2f}" for value in found["texts"].values()), f"{100 * found['largest']:.0f} %" if found["largest"] else ""]
-        lines.append(line)
+    lines = by_objective(rows, lambda found: [*(f"{value:.2f}" for value in found["texts"].values()),
+                                              f"{100 * found['largest']:.0f} %" if found["largest"] else ""])
     return table(["", *(f"{'W4A16' if objective == 'w4a16' else 'W4A4'}: {text}" if text == next(iter(TEXTS)) else text for objective in OBJECTIVES
                         for text in [*TEXTS, "largest share"])], lines)
 

@@ -59,13 +59,16 @@ def quantize_model(weights, layers, absmean):
     return result
 
 
+def read_absmean(statistics):
+    with h5py.File(statistics) as file:
+        return {"model." + name: torch.from_numpy(group["absmean"][:]).float() for name, group in file["inputs"].items()}
+
+
 def main(source, statistics, out):
     ready()
-    with h5py.File(statistics) as file:
-        absmean = {"model." + name: torch.from_numpy(group["absmean"][:]).float() for name, group in file["inputs"].items()}
     layers = json.loads((source / "config.json").read_text())["num_hidden_layers"]
     out.mkdir()
-    save_file({name: value.bfloat16() for name, value in quantize_model(load(source), layers, absmean).items()}, out / "model.safetensors")
+    save_file({name: value.bfloat16() for name, value in quantize_model(load(source), layers, read_absmean(statistics)).items()}, out / "model.safetensors")
 
 
 if __name__ == "__main__":
