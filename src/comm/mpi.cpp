@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -41,9 +43,27 @@ struct CommunicatorTraits {
 // MPI counts are int; larger messages go in pieces of this size.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 
+// Open MPI takes a fifth of a second to look for networks, and alone as long again to start and end
+// a daemon. Ranks of one machine need neither: what the user has not set is set for them, before
+// MPI reads it.
+void choose_transports_of_one_machine() {
+  const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const bool other_launcher =
+      std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr;
+  const bool alone = ranks == nullptr && !other_launcher;
+  if (alone) {
+    ::setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+  }
+  if (alone || (ranks != nullptr && here != nullptr && std::string_view(ranks) == here)) {
+    ::setenv("OMPI_MCA_pml", "ob1", 0);  // shared memory, and TCP
+  }
+}
+
 }  // namespace
 
 MpiEnvironment::MpiEnvironment() : uncaught_(std::uncaught_exceptions()) {
+  choose_transports_of_one_machine();
   int provided = 0;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_FUNNELED) {

@@ -18,7 +18,9 @@
 
 namespace quantmill {
 
-// Initializes MPI (funneled) and finalizes it. Construct once, in a main.
+// Initializes MPI (funneled) and finalizes it. Construct once, in a main, before there are threads:
+// ranks that are all on one machine get Open MPI's `pml` ob1, and one without a launcher
+// `ess_singleton_isolated`, where the environment has none.
 // Destroyed while an exception is in flight it does not finalize: that would wait for ranks that
 // never come.
 class MpiEnvironment {

@@ -1,5 +1,6 @@
 #include "comm/mpi.h"
 
+#include <cstdlib>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -14,6 +15,11 @@ std::vector<std::byte> bytes_of(const std::string& text) {
   std::vector<std::byte> bytes(text.size());
   copy_bytes(bytes.data(), text.data(), text.size());
   return bytes;
+}
+
+TEST(MpiEnvironment, RanksOfOneMachineDoNotLookForNetworks) {
+  ASSERT_NE(std::getenv("OMPI_MCA_pml"), nullptr);
+  EXPECT_STREQ(std::getenv("OMPI_MCA_pml"), "ob1");
 }
 
 TEST(Communicator, BroadcastGivesTheRootsBytesToAll) {

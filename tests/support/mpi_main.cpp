@@ -4,9 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/mpi.h"
+
 int main(int argc, char** argv) {
-  int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  const quantmill::MpiEnvironment mpi;
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   testing::InitGoogleTest(&argc, argv);
@@ -20,6 +21,5 @@ int main(int argc, char** argv) {
   if (rank == 0 && failed_anywhere != 0 && failed == 0) {
     std::printf("a rank other than 0 failed\n");
   }
-  MPI_Finalize();
   return failed_anywhere;
 }
