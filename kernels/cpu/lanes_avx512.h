@@ -3,6 +3,7 @@
 // Private to kernels/cpu, included by isa_avx512.cpp only: where the compiler misses the one
 // instruction.
 
+#include "kernels/cpu/element.h"
 #include "kernels/cpu/lanes.h"
 
 namespace quantmill::cpu {
@@ -26,6 +27,15 @@ template <>
 [[gnu::always_inline]] inline void limit_to<16>(Lanes<16>::Ints& values,
                                                 const Lanes<16>::Ints& limit) {
   values = (Lanes<16>::Ints)_mm512_maskz_min_epi32(0xffff, (__m512i)values, (__m512i)limit);
+}
+
+// All sixteen values fit into one register.
+template <>
+[[gnu::always_inline]] inline void decode_codes<16, ElementFormat::kE2m1>(
+    const Lanes<16>::Ints& codes, Lanes<16>::Ints& bits) {
+  const __m512 values =
+      _mm512_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6);
+  bits = (Lanes<16>::Ints)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)codes, values);
 }
 
 }  // namespace

@@ -104,6 +104,16 @@ void quantize(const Context& context, Data& data) {
   mx_quantize(context, {}, data.matrix(), data.packed, data.scales);
 }
 
+// Three exponents tried for each block.
+void search_and_quantize(const Context& context, Data& data) {
+  mx_quantize(context,
+              {ElementFormat::kE2m1, ScaleRule::kMse},
+              data.matrix(),
+              data.packed,
+              data.scales,
+              data.first_candidate());
+}
+
 template <ElementFormat Element>
 void quantize_other(const Context& context, Data& data) {
   const std::span packed = std::span(data.codes).first(kRows * mx_packed_bytes(Element, kCols));
@@ -240,6 +250,7 @@ constexpr Kernel kKernels[] = {
     {"decode_bf16", decode, 1},
     {"encode_bf16", encode, 1},
     {"mx_quantize", quantize, 1},
+    {"mx_quantize/mse", search_and_quantize, 1},
     {"decode_bf16+mx_quantize", decode_and_quantize, 1},
     {"mx_dequantize", dequantize, 1},
     {"mx_quantize/e2m3", quantize_other<ElementFormat::kE2m3>, 1},
