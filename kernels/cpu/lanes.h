@@ -95,6 +95,13 @@ template <std::size_t W>
   to = __builtin_convertvector(from, typename Lanes<W>::Double);
 }
 
+// W/2 bytes as integers of 64 bits.
+template <std::size_t W>
+[[gnu::always_inline]] inline void widen_pair_bytes(const typename Lanes<W>::PairBytes& from,
+                                                    typename Lanes<W>::Pairs& to) {
+  to = __builtin_convertvector(from, typename Lanes<W>::Pairs);
+}
+
 // W bytes as integers of 32 bits, and W integers from 0 to 255 as bytes.
 template <std::size_t W>
 [[gnu::always_inline]] inline void widen_bytes(const typename Lanes<W>::Bytes& from,

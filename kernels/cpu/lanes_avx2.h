@@ -16,6 +16,12 @@ template <>
 }
 
 template <>
+[[gnu::always_inline]] inline void widen_pair_bytes<8>(const Lanes<8>::PairBytes& from,
+                                                       Lanes<8>::Pairs& to) {
+  to = (Lanes<8>::Pairs)_mm256_cvtepu8_epi64(_mm_cvtsi32_si128((int)from));
+}
+
+template <>
 [[gnu::always_inline]] inline void widen_bytes<8>(const Lanes<8>::Bytes& from, Lanes<8>::Ints& to) {
   to = (Lanes<8>::Ints)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)from));
 }

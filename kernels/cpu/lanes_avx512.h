@@ -12,6 +12,18 @@ namespace {
 // With all lanes chosen these are the plain instructions; GCC 12 warns of its own header for the
 // forms without a choice.
 template <>
+[[gnu::always_inline]] inline void widen_half<16>(const Lanes<16>::HalfFloat& from,
+                                                  Lanes<16>::Double& to) {
+  to = (Lanes<16>::Double)_mm512_maskz_cvtps_pd(0xff, (__m256)from);
+}
+
+template <>
+[[gnu::always_inline]] inline void widen_pair_bytes<16>(const Lanes<16>::PairBytes& from,
+                                                        Lanes<16>::Pairs& to) {
+  to = (Lanes<16>::Pairs)_mm512_maskz_cvtepu8_epi64(0xff, _mm_cvtsi64_si128((long long)from));
+}
+
+template <>
 [[gnu::always_inline]] inline void widen_bytes<16>(const Lanes<16>::Bytes& from,
                                                    Lanes<16>::Ints& to) {
   to = (Lanes<16>::Ints)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)from);

@@ -145,7 +145,8 @@ template <std::size_t W, ElementFormat F>
     using Pairs = typename Lanes<W>::Pairs;
     typename Lanes<W>::PairBytes bytes;
     load(bytes, codes + v * (W / 2));
-    const Pairs pairs = __builtin_convertvector(bytes, Pairs);
+    Pairs pairs;
+    widen_pair_bytes<W>(bytes, pairs);
     wide = (Ints)((pairs & 0xf) | ((pairs << 28) & (std::uint64_t{0xf} << 32)));
   } else {
     typename Lanes<W>::Bytes bytes;
