@@ -35,7 +35,7 @@ TEST(AxisPattern, RefusesWhatIsNotUnderstood) {
         std::pair("a a -> a", "a is there twice"),
         std::pair("a, b -> a b", "',' is no axis"),
         std::pair("a b -> a", "b is on the left and not on the right")}) {
-    expect_error([&] { (void)parse_axis_pattern(text); }, ErrorCode::kInput, words);
+    expect_error([pattern = text] { (void)parse_axis_pattern(pattern); }, ErrorCode::kInput, words);
   }
 }
 
