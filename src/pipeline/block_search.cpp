@@ -213,7 +213,7 @@ class BlockSearch {
     const std::size_t num_rounds = waves_.front().cut.empty() ? 1 : 2 * waves_.size();
     ++round_;
     const std::string phase =
-        num_rounds == 1 ? "search" : fmt::format("search, round {} of {}", round_, num_rounds);
+        num_rounds == 1 ? "search" : fmt::format("search (round {} of {})", round_, num_rounds);
     run_tasks(
         team_,
         {phase,
