@@ -107,27 +107,18 @@ class BlockSearch {
   // is to be searched.
   std::vector<bool> lay_out_results() {
     std::vector<bool> is_wanted(plan_.groups.size(), false);
-    std::size_t end = 0;
     for (const SearchChunk& chunk : chunks_) {
-      std::size_t& size = results_[chunk.group].second;
-      if (size == 0) {
-        size = kNumBlockErrors + plan_.architecture.fold_groups[chunk.group].num_channels;
-        results_[chunk.group].first = end;
-        is_wanted[chunk.group] = !journal_.has(JournalPhase::kSearch, chunk.first);
-        end += size;
+      if (results_[chunk.group].second > 0) {
+        continue;  // not the first chunk of its group
       }
-    }
-    values_.resize(end);
-    std::size_t group_before = plan_.groups.size();
-    for (const SearchChunk& chunk : chunks_) {
-      if (chunk.group == group_before) {
-        continue;
-      }
-      group_before = chunk.group;
-      const std::span<double> result = result_of(chunk.group);
-      const auto earlier = journal_.find(JournalPhase::kSearch, chunk.first, result.size());
+      const std::size_t size =
+          kNumBlockErrors + plan_.architecture.fold_groups[chunk.group].num_channels;
+      results_[chunk.group] = {values_.size(), size};
+      values_.resize(values_.size() + size);
+      const auto earlier = journal_.find(JournalPhase::kSearch, chunk.first, size);
+      is_wanted[chunk.group] = !earlier;
       if (team_.is_leader() && earlier) {  // one rank brings it in
-        std::ranges::copy(*earlier, result.begin());
+        std::ranges::copy(*earlier, result_of(chunk.group).begin());
       }
     }
     return is_wanted;

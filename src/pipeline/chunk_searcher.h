@@ -65,9 +65,9 @@ class ChunkSearcher {
  private:
   std::span<const float> column_importance(const Activation& activation);
   void make_candidates(std::size_t group, const MagnitudeTable& table);
-  std::span<double> errors_of_block(const ColumnMap& columns,
-                                    std::size_t block,
-                                    std::span<double> errors) const;
+  [[nodiscard]] std::span<double> errors_of_block(const ColumnMap& columns,
+                                                  std::size_t block,
+                                                  std::span<double> errors) const;
   void add_errors(const SearchChunk& chunk,
                   const MagnitudeTable& table,
                   std::span<const double> row_weights,

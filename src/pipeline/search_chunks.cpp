@@ -118,18 +118,16 @@ std::vector<SearchWave> make_waves(const Plan& plan,
   std::vector<SearchWave> waves(1);
   std::uint64_t held = 0;  // of the last wave
   std::vector<std::size_t> whole;
-  for (std::size_t first = 0; first < chunks.size();) {
+  for (std::size_t first = 0, last = 0; first < chunks.size(); first = last) {
     SearchWave group;
-    std::size_t last = first;
     for (; last < chunks.size() && chunks[last].group == chunks[first].group; ++last) {
-      (chunks[last].is_whole ? whole : group.cut).push_back(last);
+      group.cut.push_back(last);
     }
-    const bool wanted = is_wanted[chunks[first].group];
-    if (chunks[first].is_whole && !wanted) {
-      whole.pop_back();
+    if (!is_wanted[chunks[first].group]) {
+      continue;
     }
-    first = last;
-    if (group.cut.empty() || !wanted) {
+    if (chunks[first].is_whole) {
+      whole.push_back(first);
       continue;
     }
     const std::uint64_t bytes = held_bytes(plan, chunks, group, num_nodes);
@@ -168,10 +166,8 @@ WaveShare share_of_node(std::span<const SearchChunk> chunks,
                         std::size_t node) {
   std::vector<std::size_t> all = wave.cut;
   all.insert(all.end(), wave.whole.begin(), wave.whole.end());
-  std::vector<std::uint64_t> costs;
-  for (const std::size_t chunk : all) {
-    costs.push_back(chunks[chunk].cost);
-  }
+  std::vector<std::uint64_t> costs(all.size());
+  std::ranges::transform(all, costs.begin(), [&](std::size_t chunk) { return chunks[chunk].cost; });
   const std::vector<std::size_t> node_of = assign_to_nodes(costs, node_ranks);
   std::vector<std::size_t> mine;
   for (std::size_t i = 0; i < all.size(); ++i) {
