@@ -14,6 +14,8 @@
 namespace quantmill {
 namespace {
 
+constexpr std::size_t kExchangedValues = std::size_t{1} << 22;  // 32 MB at a time
+
 // One result for each of some chunks, zeros at first.
 class ChunkResults {
  public:
@@ -86,7 +88,7 @@ class BlockSearch {
     for (int worker = 0; worker < team.num_threads; ++worker) {
       workers_.emplace_back(context, checkpoint, plan, statistics, counted, importance);
     }
-    const std::vector<bool> is_wanted = lay_out_results();
+    const std::vector<bool> is_wanted = take_earlier();
     waves_ = make_waves(plan, chunks_, is_wanted, team.node_ranks.size(), limits);
   }
 
@@ -94,44 +96,79 @@ class BlockSearch {
     for (const SearchWave& wave : waves_) {
       search_wave(wave);
     }
-    team_.world.sum_disjoint(values_);
-    ScaleTable table = neutral_scales(plan_);
-    for (const SearchChunk& chunk : chunks_) {
-      table[plan_.architecture.fold_groups[chunk.group].name] = to_scales(result_of(chunk.group));
-    }
-    return table;
+    return all_scales();
   }
 
  private:
-  // Makes room for all groups, and brings in what earlier runs found. Returns, by group, whether it
-  // is to be searched.
-  std::vector<bool> lay_out_results() {
+  // What earlier runs found. Returns, by group, whether it is to be searched.
+  std::vector<bool> take_earlier() {
     std::vector<bool> is_wanted(plan_.groups.size(), false);
     for (const SearchChunk& chunk : chunks_) {
-      if (results_[chunk.group].second > 0) {
-        continue;  // not the first chunk of its group
+      if (!begins_group(chunk)) {
+        continue;
       }
-      const std::size_t size =
-          kNumBlockErrors + plan_.architecture.fold_groups[chunk.group].num_channels;
-      results_[chunk.group] = {values_.size(), size};
-      values_.resize(values_.size() + size);
-      const auto earlier = journal_.find(JournalPhase::kSearch, chunk.first, size);
+      const auto earlier =
+          journal_.find(JournalPhase::kSearch, chunk.first, result_size(chunk.group));
       is_wanted[chunk.group] = !earlier;
       if (team_.is_leader() && earlier) {  // one rank brings it in
-        std::ranges::copy(*earlier, result_of(chunk.group).begin());
+        results_[chunk.group].assign(earlier->begin(), earlier->end());
       }
     }
     return is_wanted;
   }
 
-  [[nodiscard]] std::span<double> result_of(std::size_t group) {
-    return std::span(values_).subspan(results_[group].first, results_[group].second);
+  [[nodiscard]] bool begins_group(const SearchChunk& chunk) const {
+    return chunk.first == 0 || plan_.search_tasks[chunk.first - 1].group != chunk.group;
+  }
+
+  [[nodiscard]] std::size_t result_size(std::size_t group) const {
+    return kNumBlockErrors + plan_.architecture.fold_groups[group].num_channels;
+  }
+
+  // Room for the result of a group that this rank chooses for.
+  std::span<double> new_result(std::size_t group) {
+    results_[group].resize(result_size(group));
+    return results_[group];
+  }
+
+  // Every group's, from whoever has its result. Some groups at a time: all results are twice as
+  // large as the table.
+  ScaleTable all_scales() {
+    ScaleTable table = neutral_scales(plan_);
+    std::vector<std::size_t> groups;
+    std::vector<double> values;
+    const auto exchange = [&] {
+      team_.world.sum_disjoint(values);
+      std::span<const double> rest = values;
+      for (const std::size_t group : groups) {
+        table[plan_.architecture.fold_groups[group].name] =
+            to_scales(rest.first(result_size(group)));
+        rest = rest.subspan(result_size(group));
+      }
+      groups.clear();
+      values.clear();
+    };
+    for (const SearchChunk& chunk : chunks_) {
+      if (!begins_group(chunk)) {
+        continue;
+      }
+      groups.push_back(chunk.group);
+      std::vector<double>& result = results_[chunk.group];
+      result.resize(result_size(chunk.group));  // zeros, if another rank has it
+      values.insert(values.end(), result.begin(), result.end());
+      std::vector<double>().swap(result);
+      if (values.size() >= kExchangedValues) {
+        exchange();
+      }
+    }
+    exchange();
+    return table;
   }
 
   // The group of the chunks [first, last) is chosen.
   void note(std::size_t first, std::size_t last) {
     const std::size_t task = chunks_[first].first;
-    journal_.add(JournalPhase::kSearch, task, result_of(chunks_[first].group));
+    journal_.add(JournalPhase::kSearch, task, results_[chunks_[first].group]);
     for (std::size_t other = task + 1; other < chunks_[last - 1].last; ++other) {
       journal_.add(JournalPhase::kSearch, other, {});  // it counts as finished too
     }
@@ -220,7 +257,7 @@ class BlockSearch {
             run_cut(index, searcher);
             return;
           }
-          searcher.search_whole(chunk, result_of(chunk.group));
+          searcher.search_whole(chunk, new_result(chunk.group));
           note(index, index + 1);
         },
         [&] { journal_.flush(); });
@@ -256,7 +293,7 @@ class BlockSearch {
       for (std::size_t index = rank; index < groups.size(); index += ranks) {
         const CutGroup& group = groups[index];
         const std::size_t chosen = chunks_[group.first].group;
-        workers_.front().choose(chosen, group.table, group.errors, result_of(chosen));
+        workers_.front().choose(chosen, group.table, group.errors, new_result(chosen));
         note(group.first, group.last);
       }
       journal_.flush();
@@ -270,8 +307,7 @@ class BlockSearch {
   std::vector<SearchWave> waves_;
   std::size_t round_ = 0;
   std::vector<ChunkSearcher> workers_;
-  std::vector<std::pair<std::size_t, std::size_t>> results_;  // begin and size, by group
-  std::vector<double> values_;                                // of all groups
+  std::vector<std::vector<double>> results_;  // by group, of those that this rank chose for
 };
 
 }  // namespace
