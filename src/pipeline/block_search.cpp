@@ -1,235 +1,57 @@
 #include "pipeline/block_search.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <limits>
-#include <numbers>
+#include <map>
+#include <string>
 
-#include "base/error.h"
+#include <fmt/format.h>
 
-#include "kernels/mx.h"
-#include "pipeline/activation_errors.h"
-#include "pipeline/column_magnitudes.h"
-#include "pipeline/device_errors.h"
-#include "pipeline/finite_rows.h"
-#include "pipeline/scheme_codec.h"
+#include "pipeline/chunk_searcher.h"
 #include "pipeline/search.h"
-#include "pipeline/weight_reader.h"
-#include "quant/awq.h"
-#include "quant/row_sample.h"
 
 namespace quantmill {
 namespace {
 
-constexpr std::size_t kNumErrors = 2;  // of a group: without scaling, as chosen
+constexpr std::size_t kExchangedValues = std::size_t{1} << 22;  // 32 MB at a time
 
-// The plan's search tasks of one group: [first, last).
-struct GroupTask {
-  std::size_t group = 0;
-  std::size_t first = 0;
-  std::size_t last = 0;
-  std::uint64_t cost = 0;
-};
-
-std::vector<GroupTask> group_tasks(const Plan& plan) {
-  std::vector<GroupTask> tasks;
-  for (std::size_t index = 0; index < plan.search_tasks.size(); ++index) {
-    const SearchTask& search = plan.search_tasks[index];
-    if (tasks.empty() || tasks.back().group != search.group) {
-      tasks.push_back({search.group, index, index, 0});
-    }
-    tasks.back().last = index + 1;
-    tasks.back().cost += search.cost;
-  }
-  return tasks;
-}
-
-// One worker: searches groups. Not thread-safe.
-class GroupSearcher {
+// One result for each of some chunks, zeros at first.
+class ChunkResults {
  public:
-  GroupSearcher(const Context& context,
-                const Checkpoint& checkpoint,
-                const Plan& plan,
-                const Statistics& statistics,
-                bool counted,
-                const ColumnImportance& importance)
-      : context_(context),
-        plan_(plan),
-        statistics_(statistics),
-        counted_(counted),
-        importance_(importance),
-        meter_(context, checkpoint, plan),
-        reader_(context, checkpoint, plan.architecture),
-        rows_(context) {}
-
-  // Fills `result`: kNumErrors errors, then s of every channel.
-  void search(const GroupTask& task, std::span<double> result) {
-    const FoldGroup& group = plan_.architecture.fold_groups[task.group];
-    measure(task);
-    make_candidates(group);
-    choose_units(group);
-    errors_.assign(num_units_ * candidates_.size(), 0.0);
-    for (std::size_t index = task.first; index < task.last; ++index) {
-      const SearchTask& search_task = plan_.search_tasks[index];
-      with_tensor_name(plan_.architecture.tensors[search_task.tensor].name,
-                       [&] { add_weight_errors(search_task, samples_[index - task.first]); });
+  ChunkResults(const Plan& plan,
+               std::span<const SearchChunk> chunks,
+               std::span<const std::size_t> wanted,
+               std::size_t ChunkSizes::*size) {
+    std::size_t end = 0;
+    for (const std::size_t chunk : wanted) {
+      const std::size_t count = sizes_of(plan, chunks[chunk]).*size;
+      places_[chunk] = {end, count};
+      end += count;
     }
-    if (plan_.recipe.objective == Objective::kW4A4) {
-      for (const std::size_t index : group.activations) {
-        add_activation_errors(index);
-      }
-    }
-    choose(group, result);
+    values_.resize(end);
   }
+
+  [[nodiscard]] bool has(std::size_t chunk) const { return places_.contains(chunk); }
+
+  [[nodiscard]] std::span<double> of(std::size_t chunk) {
+    const auto [begin, count] = places_.at(chunk);
+    return std::span(values_).subspan(begin, count);
+  }
+
+  [[nodiscard]] std::span<double> all() { return values_; }
 
  private:
-  // Fills magnitudes_ and samples_.
-  void measure(const GroupTask& task) {
-    magnitudes_.clear();
-    samples_.clear();
-    for (std::size_t index = task.first; index < task.last; ++index) {
-      const SearchTask& search = plan_.search_tasks[index];
-      const Activation& activation = plan_.architecture.activations[search.activation];
-      ColumnMagnitudes& found = magnitudes_[search.activation];
-      found.squares.resize(activation.columns.num_columns());
-      found.shares.resize(activation.columns.num_columns());
-      samples_.push_back(sample_rows(meter_.add(plan_.architecture.tensors[search.tensor],
-                                                activation.columns,
-                                                column_importance(activation),
-                                                {found.squares, found.shares}),
-                                     kBlockGridRows));
-    }
-  }
+  std::map<std::size_t, std::pair<std::size_t, std::size_t>> places_;
+  std::vector<double> values_;
+};
 
-  // One weight for each column of an activation's readers.
-  std::span<const float> column_importance(const Activation& activation) {
-    const auto known = importance_.table().find(activation.name);
-    if (known != importance_.table().end()) {
-      return known->second;
-    }
-    alike_.assign(activation.columns.num_columns(), 1.0F);
-    return alike_;
-  }
-
-  void make_candidates(const FoldGroup& group) {
-    const std::vector<double> absmean =
-        pooled_absmean(plan_.architecture, group, statistics_, plan_.recipe.min_tokens);
-    const bool by_shares = divides_by_shares(plan_.recipe);
-    const std::vector<double> weights =
-        by_shares ? pooled_weight_shares(plan_.architecture, group, magnitudes_)
-                  : pooled_weight_rms(plan_.architecture, group, magnitudes_);
-    const bool pow2 = plan_.recipe.fold_scales == FoldScales::kPow2;
-    candidates_.clear();
-    for (const ScaleExponents exponents : tried_exponents(plan_.recipe)) {
-      candidates_.push_back(channel_scales(absmean, weights, exponents, pow2));
-      // Half a step of the blocks' exponents; by shares it gains nothing.
-      if (!pow2 && !by_shares) {
-        candidates_.push_back(candidates_.back());
-        for (float& s : candidates_.back()) {
-          s *= std::numbers::sqrt2_v<float>;
-        }
-      }
-    }
-  }
-
-  // What is chosen together: a block of channels, or the whole group.
-  void choose_units(const FoldGroup& group) {
-    by_blocks_ = std::ranges::all_of(group.activations, [&](std::size_t index) {
-      return plan_.architecture.activations[index].columns.size % kMxBlock == 0;
-    });
-    num_units_ = by_blocks_ ? group.num_channels / kMxBlock : 1;
-  }
-
-  // The errors of the unit that a block of an activation's columns belongs to, by candidate.
-  std::span<double> errors_of_block(const ColumnMap& columns, std::size_t block) {
-    const std::size_t channel = columns.channel_of(columns.start + block * kMxBlock);
-    const std::size_t unit = by_blocks_ ? channel / kMxBlock : 0;
-    return std::span(errors_).subspan(unit * candidates_.size(), candidates_.size());
-  }
-
-  void add_weight_errors(const SearchTask& task, const RowSample& sample) {
-    const MxSpec spec =
-        mx_spec_of(searched_scheme(plan_.choices[task.tensor].scheme.value()), plan_.recipe);
-    const ModelTensor& tensor = plan_.architecture.tensors[task.tensor];
-    const Activation& activation = plan_.architecture.activations[task.activation];
-    const ColumnMap& columns = activation.columns;
-    const std::uint64_t cols = columns.num_columns();
-    const std::vector<float> expanded = spread_candidates(columns, candidates_);
-    const std::span<const float> importance = column_importance(activation);
-    block_sums_.assign(cols / kMxBlock * candidates_.size(), 0.0);
-    const std::uint64_t most = rows_of_pass(context_, tensor.in_features(), kMxCurveRows);
-    for (std::uint64_t first = 0; first < sample.rows.size(); first += most) {
-      const std::uint64_t count = std::min(most, sample.rows.size() - first);
-      mx_error_curve(
-          context_,
-          spec,
-          rows_.read(reader_, tensor, std::span(sample.rows).subspan(first, count), columns),
-          importance,
-          {expanded.data(), candidates_.size(), cols},
-          block_sums_,
-          std::span(sample.weights).subspan(first, count));
-    }
-    for (std::size_t block = 0; block < cols / kMxBlock; ++block) {
-      const std::span<double> errors = errors_of_block(columns, block);
-      for (std::size_t i = 0; i < errors.size(); ++i) {
-        errors[i] += block_sums_[block * errors.size() + i];
-      }
-    }
-  }
-
-  void add_activation_errors(std::size_t index) {
-    const ActivationErrors found = activation_errors(context_,
-                                                     plan_,
-                                                     statistics_,
-                                                     counted_,
-                                                     index,
-                                                     magnitudes_of(magnitudes_, index).squares,
-                                                     candidates_);
-    const ColumnMap& columns = plan_.architecture.activations[index].columns;
-    for (std::size_t i = 0; i < found.by_candidate.size(); ++i) {
-      for (std::size_t block = 0; block < found.by_candidate[i].size(); ++block) {
-        errors_of_block(columns, block)[i] += found.tokens * found.by_candidate[i][block];
-      }
-    }
-  }
-
-  // The first candidate is neutral; it stays where no error is finite.
-  void choose(const FoldGroup& group, std::span<double> result) {
-    std::ranges::fill(result, 0.0);
-    for (std::size_t unit = 0; unit < num_units_; ++unit) {
-      const auto errors = std::span(errors_).subspan(unit * candidates_.size(), candidates_.size());
-      std::size_t best = 0;
-      for (std::size_t i = 1; i < errors.size(); ++i) {
-        if (errors[i] < errors[best]) {
-          best = i;
-        }
-      }
-      result[0] += errors[0];
-      result[1] += errors[best];
-      const std::size_t first = by_blocks_ ? unit * kMxBlock : 0;
-      const std::size_t last = by_blocks_ ? first + kMxBlock : group.num_channels;
-      for (std::size_t channel = first; channel < last; ++channel) {
-        result[kNumErrors + channel] = candidates_[best][channel];
-      }
-    }
-  }
-
-  const Context& context_;
-  const Plan& plan_;
-  const Statistics& statistics_;
-  bool counted_;  // counts_tokens
-  const ColumnImportance& importance_;
-  MagnitudeMeter meter_;
-  WeightReader reader_;
-  MagnitudeTable magnitudes_;       // of the group's activations
-  std::vector<RowSample> samples_;  // of each of its tasks
-  std::vector<float> alike_;
-  std::vector<std::vector<float>> candidates_;  // s by channel
-  bool by_blocks_ = true;
-  std::size_t num_units_ = 0;
-  std::vector<double> errors_;  // [units, candidates]
-  FiniteRows rows_;
-  std::vector<double> block_sums_;  // [blocks of columns, candidates], of the reader
+// A group that was cut: indices of its chunks [first, last), and what they add up to.
+struct CutGroup {
+  std::size_t first = 0;
+  std::size_t last = 0;
+  MagnitudeTable table;
+  std::vector<double> errors;
 };
 
 GroupScales to_scales(std::span<const double> result) {
@@ -240,11 +62,253 @@ GroupScales to_scales(std::span<const double> result) {
   scales.alpha = by_blocks;
   scales.beta = by_blocks;
   scales.errors = {result[0], result[1]};
-  for (const double s : result.subspan(kNumErrors)) {
+  for (const double s : result.subspan(kNumBlockErrors)) {
     scales.s.push_back(static_cast<float>(s));
   }
   return scales;
 }
+
+// The search of a job, on this rank.
+class BlockSearch {
+ public:
+  BlockSearch(const Team& team,
+              const Context& context,
+              const Checkpoint& checkpoint,
+              const Plan& plan,
+              const Statistics& statistics,
+              const ColumnImportance& importance,
+              JobJournal& journal,
+              const ChunkLimits& limits)
+      : team_(team),
+        plan_(plan),
+        journal_(journal),
+        chunks_(cut_into_chunks(plan, limits)),
+        results_(plan.groups.size()) {
+    const bool counted = counts_tokens(statistics);
+    for (int worker = 0; worker < team.num_threads; ++worker) {
+      workers_.emplace_back(context, checkpoint, plan, statistics, counted, importance);
+    }
+    const std::vector<bool> is_wanted = take_earlier();
+    waves_ = make_waves(plan, chunks_, is_wanted, team.node_ranks.size(), limits);
+  }
+
+  ScaleTable run() {
+    for (const SearchWave& wave : waves_) {
+      search_wave(wave);
+    }
+    return all_scales();
+  }
+
+ private:
+  // What earlier runs found. Returns, by group, whether it is to be searched.
+  std::vector<bool> take_earlier() {
+    std::vector<bool> is_wanted(plan_.groups.size(), false);
+    for (const SearchChunk& chunk : chunks_) {
+      if (!begins_group(chunk)) {
+        continue;
+      }
+      const auto earlier =
+          journal_.find(JournalPhase::kSearch, chunk.first, result_size(chunk.group));
+      is_wanted[chunk.group] = !earlier;
+      if (team_.is_leader() && earlier) {  // one rank brings it in
+        results_[chunk.group].assign(earlier->begin(), earlier->end());
+      }
+    }
+    return is_wanted;
+  }
+
+  [[nodiscard]] bool begins_group(const SearchChunk& chunk) const {
+    return chunk.first == 0 || plan_.search_tasks[chunk.first - 1].group != chunk.group;
+  }
+
+  [[nodiscard]] std::size_t result_size(std::size_t group) const {
+    return kNumBlockErrors + plan_.architecture.fold_groups[group].num_channels;
+  }
+
+  // Room for the result of a group that this rank chooses for.
+  std::span<double> new_result(std::size_t group) {
+    results_[group].resize(result_size(group));
+    return results_[group];
+  }
+
+  // Every group's, from whoever has its result. Some groups at a time: all results are twice as
+  // large as the table.
+  ScaleTable all_scales() {
+    ScaleTable table = neutral_scales(plan_);
+    std::vector<std::size_t> groups;
+    std::vector<double> values;
+    const auto exchange = [&] {
+      team_.world.sum_disjoint(values);
+      std::span<const double> rest = values;
+      for (const std::size_t group : groups) {
+        table[plan_.architecture.fold_groups[group].name] =
+            to_scales(rest.first(result_size(group)));
+        rest = rest.subspan(result_size(group));
+      }
+      groups.clear();
+      values.clear();
+    };
+    for (const SearchChunk& chunk : chunks_) {
+      if (!begins_group(chunk)) {
+        continue;
+      }
+      groups.push_back(chunk.group);
+      std::vector<double>& result = results_[chunk.group];
+      result.resize(result_size(chunk.group));  // zeros, if another rank has it
+      values.insert(values.end(), result.begin(), result.end());
+      std::vector<double>().swap(result);
+      if (values.size() >= kExchangedValues) {
+        exchange();
+      }
+    }
+    exchange();
+    return table;
+  }
+
+  // The group of the chunks [first, last) is chosen.
+  void note(std::size_t first, std::size_t last) {
+    const std::size_t task = chunks_[first].first;
+    journal_.add(JournalPhase::kSearch, task, results_[chunks_[first].group]);
+    for (std::size_t other = task + 1; other < chunks_[last - 1].last; ++other) {
+      journal_.add(JournalPhase::kSearch, other, {});  // it counts as finished too
+    }
+  }
+
+  void search_wave(const SearchWave& wave) {
+    const WaveShare share = share_of_node(chunks_, wave, team_.node_ranks, team_.node_index);
+    std::vector<std::size_t> cut;  // of this node
+    std::ranges::copy_if(share.searched, std::back_inserter(cut), [&](std::size_t chunk) {
+      return !chunks_[chunk].is_whole;
+    });
+    ChunkResults row_weights(plan_, chunks_, cut, &ChunkSizes::row_weights);
+    std::vector<CutGroup> groups = cut_groups(wave);
+    if (!wave.cut.empty()) {
+      ChunkResults magnitudes(plan_, chunks_, cut, &ChunkSizes::magnitudes);
+      run_round(share.measured,
+                &SearchChunk::measure_cost,
+                [&](std::size_t chunk, ChunkSearcher& worker) {
+                  worker.measure(chunks_[chunk], magnitudes.of(chunk), row_weights.of(chunk));
+                });
+      team_.node.sum_disjoint(row_weights.all());
+      for (CutGroup& group : groups) {
+        sum_chunks(group,
+                   magnitudes,
+                   &ChunkSizes::magnitudes,
+                   [&](std::size_t chunk, std::span<const double> found) {
+                     add_to_table(plan_, chunks_[chunk], found, group.table);
+                   });
+      }
+    }
+    ChunkResults errors(plan_, chunks_, cut, &ChunkSizes::errors);
+    run_round(
+        share.searched, &SearchChunk::search_cost, [&](std::size_t chunk, ChunkSearcher& worker) {
+          worker.search(
+              chunks_[chunk], table_of(groups, chunk), row_weights.of(chunk), errors.of(chunk));
+        });
+    for (CutGroup& group : groups) {
+      sum_chunks(group,
+                 errors,
+                 &ChunkSizes::errors,
+                 [&](std::size_t /*chunk*/, std::span<const double> found) {
+                   group.errors.resize(found.size());
+                   std::ranges::transform(group.errors, found, group.errors.begin(), std::plus<>());
+                 });
+    }
+    choose(groups);
+  }
+
+  [[nodiscard]] std::vector<CutGroup> cut_groups(const SearchWave& wave) const {
+    std::vector<CutGroup> groups;
+    for (const std::size_t chunk : wave.cut) {
+      if (groups.empty() || chunks_[groups.back().first].group != chunks_[chunk].group) {
+        groups.push_back({chunk, chunk, {}, {}});
+      }
+      groups.back().last = chunk + 1;
+    }
+    return groups;
+  }
+
+  [[nodiscard]] static const MagnitudeTable& table_of(std::span<const CutGroup> groups,
+                                                      std::size_t chunk) {
+    return std::ranges::upper_bound(groups, chunk, {}, &CutGroup::last)->table;
+  }
+
+  // Runs this node's share of a round: of groups that are whole all there is to do, of others what
+  // `run_cut` says.
+  void run_round(const std::vector<std::size_t>& share,
+                 std::uint64_t SearchChunk::*cost,
+                 const std::function<void(std::size_t, ChunkSearcher&)>& run_cut) {
+    const std::size_t num_rounds = waves_.front().cut.empty() ? 1 : 2 * waves_.size();
+    ++round_;
+    const std::string phase =
+        num_rounds == 1 ? "search" : fmt::format("search (round {} of {})", round_, num_rounds);
+    run_tasks(
+        team_,
+        {phase,
+         share,
+         [&](std::size_t index) {
+           const SearchChunk& chunk = chunks_[index];
+           return 2 * (chunk.is_whole ? chunk.cost : chunk.*cost);
+         }},
+        [&](std::size_t index, int worker) {
+          const SearchChunk& chunk = chunks_[index];
+          ChunkSearcher& searcher = workers_[static_cast<std::size_t>(worker)];
+          if (!chunk.is_whole) {
+            run_cut(index, searcher);
+            return;
+          }
+          searcher.search_whole(chunk, new_result(chunk.group));
+          note(index, index + 1);
+        },
+        [&] { journal_.flush(); });
+  }
+
+  // Calls add(chunk, its result) for every chunk of the group, in order, on every rank. `mine`:
+  // what this rank computed, zeros for what others did.
+  void sum_chunks(const CutGroup& group,
+                  ChunkResults& mine,
+                  std::size_t ChunkSizes::*size,
+                  const std::function<void(std::size_t, std::span<const double>)>& add) {
+    std::vector<std::size_t> chunks;
+    for (std::size_t chunk = group.first; chunk < group.last; ++chunk) {
+      chunks.push_back(chunk);
+    }
+    ChunkResults all(plan_, chunks_, chunks, size);
+    for (const std::size_t chunk : chunks) {
+      if (mine.has(chunk)) {
+        std::ranges::copy(mine.of(chunk), all.of(chunk).begin());
+      }
+    }
+    team_.world.sum_disjoint(all.all());
+    for (const std::size_t chunk : chunks) {
+      add(chunk, all.of(chunk));
+    }
+  }
+
+  // Each group by one rank, for all: the C library of another could differ in the last bit of s.
+  void choose(std::span<const CutGroup> groups) {
+    const auto rank = static_cast<std::size_t>(team_.world.rank());
+    const auto ranks = static_cast<std::size_t>(team_.world.size());
+    team_.world.collectively([&] {
+      for (std::size_t index = rank; index < groups.size(); index += ranks) {
+        const CutGroup& group = groups[index];
+        const std::size_t chosen = chunks_[group.first].group;
+        workers_.front().choose(chosen, group.table, group.errors, new_result(chosen));
+        note(group.first, group.last);
+      }
+      journal_.flush();
+    });
+  }
+
+  const Team& team_;
+  const Plan& plan_;
+  JobJournal& journal_;
+  std::vector<SearchChunk> chunks_;
+  std::vector<SearchWave> waves_;
+  std::size_t round_ = 0;
+  std::vector<ChunkSearcher> workers_;
+  std::vector<std::vector<double>> results_;  // by group, of those that this rank chose for
+};
 
 }  // namespace
 
@@ -254,50 +318,10 @@ ScaleTable search_blocks(const Team& team,
                          const Plan& plan,
                          const Statistics& statistics,
                          const ColumnImportance& importance,
-                         JobJournal& journal) {
-  const std::vector<GroupTask> tasks = group_tasks(plan);
-  std::vector<std::size_t> offsets{0};
-  for (const GroupTask& task : tasks) {
-    offsets.push_back(offsets.back() + kNumErrors +
-                      plan.architecture.fold_groups[task.group].num_channels);
-  }
-  std::vector<double> results(offsets.back(), 0.0);
-  const auto part = [&](std::size_t task) {
-    return std::span(results).subspan(offsets[task], offsets[task + 1] - offsets[task]);
-  };
-  for (std::size_t task = 0; task < tasks.size(); ++task) {
-    const auto earlier = journal.find(JournalPhase::kSearch, tasks[task].first, part(task).size());
-    if (team.is_leader() && earlier) {  // one rank brings in what earlier runs found
-      std::ranges::copy(*earlier, part(task).begin());
-    }
-  }
-  const bool counted = counts_tokens(statistics);
-  std::vector<GroupSearcher> workers;
-  for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan, statistics, counted, importance);
-  }
-  run_tasks(
-      team,
-      {"search",
-       own_tasks(
-           team,
-           costs_of(tasks),
-           [&](std::size_t task) { return journal.has(JournalPhase::kSearch, tasks[task].first); }),
-       [&](std::size_t task) { return 2 * tasks[task].cost; }},
-      [&](std::size_t task, int worker) {
-        workers[static_cast<std::size_t>(worker)].search(tasks[task], part(task));
-        journal.add(JournalPhase::kSearch, tasks[task].first, part(task));
-        for (std::size_t other = tasks[task].first + 1; other < tasks[task].last; ++other) {
-          journal.add(JournalPhase::kSearch, other, {});  // it counts as finished too
-        }
-      },
-      [&] { journal.flush(); });
-  team.world.sum_disjoint(results);
-  ScaleTable table = neutral_scales(plan);
-  for (std::size_t task = 0; task < tasks.size(); ++task) {
-    table[plan.architecture.fold_groups[tasks[task].group].name] = to_scales(part(task));
-  }
-  return table;
+                         JobJournal& journal,
+                         const ChunkLimits& limits) {
+  return BlockSearch(team, context, checkpoint, plan, statistics, importance, journal, limits)
+      .run();
 }
 
 }  // namespace quantmill

@@ -6,6 +6,7 @@
 #include "checkpoint/reader.h"
 #include "device/context.h"
 #include "pipeline/journal.h"
+#include "pipeline/search_chunks.h"
 #include "pipeline/team.h"
 #include "plan/column_importance.h"
 #include "plan/plan.h"
@@ -20,14 +21,22 @@ namespace quantmill {
 // kBlockGridRows rows of each reader, sample_rows by what they add to the outputs), and with
 // Objective::kW4A4 of activations. A group whose blocks share channels otherwise (ColumnMap::size
 // is no multiple of 32) is chosen as a whole. `alphas` of the result are 0 and NaN, and so are
-// `betas`: its errors are without scaling and as chosen. A group is worked on by one rank, whose
-// choice all take. Collective over team.world. Errors as search_scales.
+// `betas`: its errors are without scaling and as chosen.
+//
+// A group of many weights is cut into chunks of readers (cut_into_chunks, by `limits`), which are
+// measured, then searched, by whoever is free. Magnitudes and errors are summed reader after reader
+// in a chunk, and then chunk after chunk: the result depends on limits.weights and limits.most, and
+// not on who computed what. One rank chooses for a group, and all take its choice. The journal has
+// whole groups: of a search that was killed the groups of a wave are done again.
+//
+// Collective over team.world. Errors as search_scales.
 ScaleTable search_blocks(const Team& team,
                          const Context& context,
                          const Checkpoint& checkpoint,
                          const Plan& plan,
                          const Statistics& statistics,
                          const ColumnImportance& importance,
-                         JobJournal& journal);
+                         JobJournal& journal,
+                         const ChunkLimits& limits = {});
 
 }  // namespace quantmill

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "pipeline/produce.h"
 #include "pipeline/run_record.h"
+#include "pipeline/search_chunks.h"
 #include "pipeline/weight_reader.h"
 
 namespace quantmill {
@@ -57,10 +58,28 @@ std::uint64_t bytes_to_read(const Plan& plan) {
   return bytes;
 }
 
+// What is chosen block by block for every group, and the largest wave of what is found for it.
+std::uint64_t block_search_bytes(const Plan& plan) {
+  const std::vector<SearchChunk> chunks = cut_into_chunks(plan);
+  std::uint64_t held = 0;
+  for (const SearchWave& wave :
+       make_waves(plan, chunks, std::vector<bool>(plan.groups.size(), true), /*num_nodes=*/1)) {
+    held = std::max(held, held_bytes(plan, chunks, wave, /*num_nodes=*/1));
+  }
+  std::uint64_t channels = 0;
+  for (const FoldGroup& group : plan.architecture.fold_groups) {
+    channels += group.num_channels;
+  }
+  return held + sizeof(double) * channels;
+}
+
 // Sums of every search task and its candidates, and of every write task.
 std::uint64_t result_bytes(const Plan& plan) {
-  return sizeof(double) * (plan.search_tasks.size() * tried_exponents(plan.recipe).size() +
-                           3 * plan.write_tasks.size());
+  const std::uint64_t searched =
+      plan.recipe.scaling == Scaling::kBlockGrid
+          ? block_search_bytes(plan)
+          : sizeof(double) * plan.search_tasks.size() * tried_exponents(plan.recipe).size();
+  return searched + sizeof(double) * 3 * plan.write_tasks.size();
 }
 
 std::uint64_t rank_share(std::uint64_t bytes, int ranks) {

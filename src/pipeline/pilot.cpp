@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "pipeline/produce.h"
 #include "pipeline/run_record.h"
 #include "pipeline/search.h"
+#include "pipeline/search_chunks.h"
 
 namespace quantmill {
 namespace {
@@ -87,13 +89,15 @@ std::string kind_of(const Plan& plan, const WriteTask& task) {
 // The search tasks that a worker takes at a time.
 std::vector<Indices> search_units(const Plan& plan) {
   std::vector<Indices> units;
-  const bool by_groups = plan.recipe.scaling == Scaling::kBlockGrid;
-  for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
-    if (!by_groups || units.empty() ||
-        plan.search_tasks[units.back().front()].group != plan.search_tasks[task].group) {
-      units.emplace_back();
+  if (plan.recipe.scaling == Scaling::kBlockGrid) {
+    for (const SearchChunk& chunk : cut_into_chunks(plan)) {
+      units.emplace_back(chunk.last - chunk.first);
+      std::iota(units.back().begin(), units.back().end(), chunk.first);
     }
-    units.back().push_back(task);
+    return units;
+  }
+  for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
+    units.push_back({task});
   }
   return units;
 }
@@ -133,13 +137,13 @@ void time_search(const Context& context,
     same.tasks.push_back(unit);
     same.cost += costs.back();
   }
-  const bool by_groups = plan.recipe.scaling == Scaling::kBlockGrid;
+  const bool by_chunks = plan.recipe.scaling == Scaling::kBlockGrid;
   const auto beside =
       Sampler(request.workers, kSearchShare * request.seconds)
           .time(
               classes,
               [&](std::size_t unit) { return costs[unit]; },
-              by_groups,
+              by_chunks,
               [&](std::span<const std::size_t> chosen) {
                 Indices tasks;
                 for (const std::size_t unit : chosen) {

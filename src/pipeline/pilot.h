@@ -18,7 +18,8 @@ namespace quantmill {
 
 struct Pilot {
   int workers = 1;  // that worked at a time
-  // What a worker takes at a time: with Scaling::kBlockGrid one fold group, else a search task.
+  // What a worker takes at a time: with Scaling::kBlockGrid a chunk of a fold group, else a search
+  // task.
   TaskTimes search;
   double search_shared_seconds = 0;  // of a worker: what each group takes beside its tasks
   TaskTimes measure;                 // of the write tasks that are measured

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <queue>
 #include <set>
 
 #include <gmock/gmock.h>
 
 #include "pipeline/team.h"
+#include "tests/support/makespan.h"
 #include "tests/support/released_model.h"
 #include "tests/support/temporary_folder.h"
 
@@ -47,16 +47,7 @@ double idle_share(const std::vector<std::uint64_t>& costs,
   std::uint64_t last = 0;
   for (std::vector<std::uint64_t>& tasks : of_node) {
     std::ranges::sort(tasks, std::ranges::greater());
-    std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> free_at;
-    for (int rank = 0; rank < kRanksOfNode; ++rank) {
-      free_at.push(0);
-    }
-    for (const std::uint64_t cost : tasks) {
-      const std::uint64_t done = free_at.top() + cost;
-      free_at.pop();
-      free_at.push(done);
-      last = std::max(last, done);
-    }
+    last = std::max(last, test::makespan(tasks, kRanksOfNode));
   }
   return 1 - total / (static_cast<double>(kNodes * kRanksOfNode) * static_cast<double>(last));
 }
