@@ -14,7 +14,7 @@
 #include "base/version.h"
 #include "pipeline/json_count.h"
 #include "plan/kept.h"
-#include "plan/recipe_json.h"
+#include "plan/recipe_value.h"
 #include "plan/target.h"
 
 namespace quantmill {
@@ -82,7 +82,7 @@ std::string print_manifest(const Checkpoint& source,
   manifest["manifest_schema"] = 1;
   manifest["program"] = fmt::format("quantmill {}", program_version());
   manifest["architecture"] = plan.architecture.name;
-  manifest["recipe"] = Json::parse(to_json(plan.recipe));
+  manifest["recipe"] = recipe_value<Json>(plan.recipe);
   manifest["bytes_before"] = plan.source_bytes;
   manifest["bytes_after"] = plan.output_bytes;
   manifest["bytes_by_type"] = {{"before", source_bytes_by_type(source, plan)},
