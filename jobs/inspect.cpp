@@ -144,9 +144,8 @@ std::string print_json(const Checkpoint& checkpoint, const Json& config) {
   }
   Json files = Json::array();
   for (const SourceShard& shard : checkpoint.shards()) {
-    files.push_back({{"name", shard.file_name},
-                     {"bytes", shard.size_bytes},
-                     {"metadata", shard.header.metadata}});
+    files.push_back(
+        {{"name", shard.file_name}, {"bytes", shard.size_bytes}, {"metadata", shard.metadata}});
   }
   Json totals = Json::object();
   for (const auto& [dtype, total] : count_by_dtype(checkpoint)) {

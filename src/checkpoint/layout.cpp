@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -42,52 +43,66 @@ std::uint64_t add_sizes(std::uint64_t a, std::uint64_t b) {
   return *sum;
 }
 
-OutputShard make_shard(std::string file_name, std::vector<TensorEntry> tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& left, const TensorEntry& right) {
-    return std::pair(-alignment_rank(left.dtype), std::string_view(left.name)) <
-           std::pair(-alignment_rank(right.dtype), std::string_view(right.name));
-  });
-  std::uint64_t position = 0;
-  for (TensorEntry& tensor : tensors) {
-    tensor.begin = position;
-    tensor.end = add_sizes(position, tensor_size_bytes(tensor.dtype, tensor.shape));
-    position = tensor.end;
+// Fills one shard after the other; what is placed is gone from `tensors`.
+class Placer {
+ public:
+  explicit Placer(std::vector<TensorToPlace>& tensors) : tensors_(tensors) {
+    placed_.places.resize(tensors.size());
   }
-  std::string header = with_context(file_name, [&] {
-    return print_safetensors_header({{"format", "pt"}}, tensors);
-  });
-  return {std::move(file_name), std::move(header), std::move(tensors)};
-}
 
-TensorEntry make_entry(const TensorToPlace& tensor) {
-  TensorEntry entry;
-  entry.name = tensor.name;
-  entry.dtype = tensor.dtype;
-  entry.shape = tensor.shape;
-  return entry;
-}
+  // `members`: indices of tensors.
+  void add_shard(std::string file_name, std::vector<std::size_t> members) {
+    std::ranges::sort(members, [&](std::size_t left, std::size_t right) {
+      return std::pair(-alignment_rank(tensors_[left].dtype),
+                       std::string_view(tensors_[left].name)) <
+             std::pair(-alignment_rank(tensors_[right].dtype),
+                       std::string_view(tensors_[right].name));
+    });
+    SafetensorsHeaderPrinter printer(std::map<std::string, std::string>{{"format", "pt"}});
+    std::string header = with_context(file_name, [&] {
+      for (const std::size_t member : members) {
+        // Its memory is free for the header, which is as large.
+        const TensorToPlace tensor = std::move(tensors_[member]);
+        PlaceInShard& place = placed_.places[member];
+        place = {placed_.shards.size(), printer.end(), 0};
+        printer.add(tensor.name, tensor.dtype, tensor.shape);
+        place.size_bytes = printer.end() - place.file_offset;
+      }
+      return printer.take();
+    });
+    for (const std::size_t member : members) {
+      placed_.places[member].file_offset += header.size();
+    }
+    placed_.shards.push_back({std::move(file_name), std::move(header), printer.end()});
+  }
+
+  PlacedTensors take() { return std::move(placed_); }
+
+ private:
+  std::vector<TensorToPlace>& tensors_;
+  PlacedTensors placed_;
+};
 
 // Tensors by the file they should live in, files in order of first use.
-std::vector<OutputShard> place_by_file(const std::vector<TensorToPlace>& tensors) {
-  std::vector<std::pair<std::string, std::vector<TensorEntry>>> files;
-  std::unordered_map<std::string, std::size_t> by_name;
-  for (const TensorToPlace& tensor : tensors) {
-    const auto [found, is_new] = by_name.emplace(tensor.file_name, files.size());
+PlacedTensors place_by_file(std::vector<TensorToPlace>& tensors) {
+  std::vector<std::pair<std::string_view, std::vector<std::size_t>>> files;
+  std::unordered_map<std::string_view, std::size_t> by_name;
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+    const auto [found, is_new] = by_name.emplace(tensors[tensor].file_name, files.size());
     if (is_new) {
-      files.emplace_back(tensor.file_name, std::vector<TensorEntry>());
+      files.emplace_back(tensors[tensor].file_name, std::vector<std::size_t>());
     }
-    files[found->second].second.push_back(make_entry(tensor));
+    files[found->second].second.push_back(tensor);
   }
-  std::vector<OutputShard> shards;
-  for (auto& [file_name, entries] : files) {
-    shards.push_back(make_shard(file_name, std::move(entries)));
+  Placer placer(tensors);
+  for (auto& [file_name, members] : files) {
+    placer.add_shard(std::string(file_name), std::move(members));
   }
-  return shards;
+  return placer.take();
 }
 
-std::vector<OutputShard> place_by_size(const std::vector<TensorToPlace>& tensors,
-                                       std::uint64_t max_shard_bytes) {
-  std::vector<std::vector<TensorEntry>> parts;
+PlacedTensors place_by_size(std::vector<TensorToPlace>& tensors, std::uint64_t max_shard_bytes) {
+  std::vector<std::vector<std::size_t>> parts;
   std::uint64_t filled = 0;
   for (std::size_t first = 0; first < tensors.size();) {
     std::uint64_t size = 0;  // of this tensor and those that stay with it
@@ -101,30 +116,23 @@ std::vector<OutputShard> place_by_size(const std::vector<TensorToPlace>& tensors
       filled = 0;
     }
     for (; first < end; ++first) {
-      parts.back().push_back(make_entry(tensors[first]));
+      parts.back().push_back(first);
     }
     filled = add_sizes(filled, size);
   }
-  std::vector<OutputShard> shards;
-  for (std::vector<TensorEntry>& part : parts) {
-    const std::size_t number = shards.size() + 1;
-    shards.push_back(make_shard(
-        parts.size() == 1 ? "model.safetensors"
-                          : fmt::format("model-{:05}-of-{:05}.safetensors", number, parts.size()),
-        std::move(part)));
+  Placer placer(tensors);
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    placer.add_shard(parts.size() == 1
+                         ? "model.safetensors"
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", part + 1, parts.size()),
+                     std::move(parts[part]));
   }
-  return shards;
+  return placer.take();
 }
 
-}  // namespace
-
-std::uint64_t OutputShard::size_bytes() const {
-  return header.size() + (tensors.empty() ? 0 : tensors.back().end);
-}
-
-std::vector<OutputShard> place_tensors(const std::vector<TensorToPlace>& tensors,
-                                       std::uint64_t max_shard_bytes) {
+void check_names_differ(const std::vector<TensorToPlace>& tensors) {
   std::unordered_set<std::string_view> names;
+  names.reserve(tensors.size());
   for (const TensorToPlace& tensor : tensors) {
     if (!names.insert(tensor.name).second) {
       throw Error(
@@ -134,21 +142,46 @@ std::vector<OutputShard> place_tensors(const std::vector<TensorToPlace>& tensors
                       quote_name(tensor.name)));
     }
   }
+}
+
+// As the library prints JSON: ASCII.
+std::string json_string(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', true);
+}
+
+}  // namespace
+
+std::vector<TensorEntry> OutputShard::tensors() const {
+  const std::string_view json = std::string_view(header).substr(sizeof(std::uint64_t));
+  return parse_safetensors_header(json, size_bytes()).tensors;
+}
+
+PlacedTensors place_tensors(std::vector<TensorToPlace> tensors, std::uint64_t max_shard_bytes) {
+  check_names_differ(tensors);
   return max_shard_bytes == 0 ? place_by_file(tensors) : place_by_size(tensors, max_shard_bytes);
 }
 
 std::string print_index(const std::vector<OutputShard>& shards) {
   std::uint64_t total_size = 0;
-  nlohmann::json weight_map = nlohmann::json::object();
-  for (const OutputShard& shard : shards) {
-    for (const TensorEntry& tensor : shard.tensors) {
-      total_size = add_sizes(total_size, tensor.size_bytes());
-      weight_map[tensor.name] = shard.file_name;
+  std::vector<std::pair<std::string, std::size_t>> names;  // and shards
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    total_size = add_sizes(total_size, shards[shard].data_bytes);
+    for (TensorEntry& tensor : shards[shard].tensors()) {
+      names.emplace_back(std::move(tensor.name), shard);
     }
   }
-  const nlohmann::json index = {{"metadata", {{"total_size", total_size}}},
-                                {"weight_map", std::move(weight_map)}};
-  return index.dump(2, ' ', true) + "\n";
+  std::ranges::sort(names);
+  // Not as one value of JSON, which takes a kilobyte a tensor.
+  std::string text = fmt::format(
+      "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_size);
+  for (const auto& [name, shard] : names) {
+    text += fmt::format("{}\n    {}: {}",
+                        text.ends_with('{') ? "" : ",",
+                        json_string(name),
+                        json_string(shards[shard].file_name));
+  }
+  text += names.empty() ? "}\n}\n" : "\n  }\n}\n";
+  return text;
 }
 
 }  // namespace quantmill

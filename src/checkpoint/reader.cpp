@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <string_view>
 #include <system_error>
 #include <unordered_set>
@@ -216,7 +218,7 @@ void Checkpoint::add_shard(const std::string& file_name) {
   const std::int64_t changed_ns = file.changed_ns();  // before anything is read: later changes show
   SafetensorsHeader header = read_safetensors_header(file);
   const std::size_t shard = shards_.size();
-  for (const TensorEntry& entry : header.tensors) {
+  for (TensorEntry& entry : header.tensors) {
     if (entry.name.size() > kMaxNameBytes) {
       fail(fmt::format("{}: the name of tensor {} has {} bytes; names of up to {} are read",
                        file_name,
@@ -224,18 +226,32 @@ void Checkpoint::add_shard(const std::string& file_name) {
                        entry.name.size(),
                        kMaxNameBytes));
     }
-    const auto [found, is_new] = by_name_.emplace(entry.name, tensors_.size());
-    if (!is_new) {
-      fail(fmt::format(
-          "tensor {} is in both {} and {}; the folder mixes two checkpoints, so remove one",
-          quote_name(entry.name),
-          shards_[tensors_[found->second].shard].file_name,
-          file_name));
-    }
-    tensors_.push_back({entry, shard});
+    tensors_.push_back({std::move(entry), shard});
   }
-  shards_.push_back({file_name, std::move(header), file.size_bytes(), changed_ns});
+  shards_.push_back(
+      {file_name, std::move(header.metadata), header.data_begin, file.size_bytes(), changed_ns});
   files_.push_back(std::move(file));
+}
+
+void Checkpoint::sort_names() {
+  tensors_.shrink_to_fit();
+  by_name_.resize(tensors_.size());
+  std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
+  const auto name_of = [&](std::size_t index) -> const std::string& {
+    return tensors_[index].entry.name;
+  };
+  std::ranges::sort(by_name_, [&](std::size_t left, std::size_t right) {
+    const int order = name_of(left).compare(name_of(right));
+    return order < 0 || (order == 0 && left < right);
+  });
+  const auto twice = std::ranges::adjacent_find(by_name_, {}, name_of);
+  if (twice != by_name_.end()) {
+    fail(fmt::format(
+        "tensor {} is in both {} and {}; the folder mixes two checkpoints, so remove one",
+        quote_name(name_of(*twice)),
+        shards_[tensors_[*twice].shard].file_name,
+        shards_[tensors_[*std::next(twice)].shard].file_name));
+  }
 }
 
 void Checkpoint::check_against_index(const CheckpointIndex& index) const {
@@ -290,6 +306,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& folder) {
       for (const std::string& name : find_shards_without_index(folder)) {
         checkpoint.add_shard(name);
       }
+      checkpoint.sort_names();
       return checkpoint;
     }
     const CheckpointIndex index = with_context(kIndexFileName, [&] {
@@ -299,6 +316,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& folder) {
     for (const std::string& name : index.file_names) {
       checkpoint.add_shard(name);
     }
+    checkpoint.sort_names();
     checkpoint.check_against_index(index);
     return checkpoint;
   });
@@ -308,12 +326,16 @@ Checkpoint Checkpoint::open_file(const std::filesystem::path& file) {
   Checkpoint checkpoint;
   checkpoint.folder_ = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   checkpoint.add_shard(file.filename().string());
+  checkpoint.sort_names();
   return checkpoint;
 }
 
 std::optional<std::size_t> Checkpoint::find(const std::string& name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? std::nullopt : std::optional(found->second);
+  const auto name_of = [&](std::size_t index) -> const std::string& {
+    return tensors_[index].entry.name;
+  };
+  const auto found = std::ranges::lower_bound(by_name_, name, {}, name_of);
+  return found == by_name_.end() || name_of(*found) != name ? std::nullopt : std::optional(*found);
 }
 
 void Checkpoint::read(const SourceTensor& tensor,
@@ -322,7 +344,7 @@ void Checkpoint::read(const SourceTensor& tensor,
   const std::uint64_t size = tensor.entry.size_bytes();
   check_invariant(tensor.shard < files_.size() && offset <= size && out.size() <= size - offset,
                   "a read outside a tensor");
-  const std::uint64_t begin = shards_[tensor.shard].header.data_begin + tensor.entry.begin + offset;
+  const std::uint64_t begin = shards_[tensor.shard].data_begin + tensor.entry.begin + offset;
   with_context("tensor " + quote_name(tensor.entry.name),
                [&] { files_[tensor.shard].read_at(begin, out); });
 }
@@ -330,12 +352,12 @@ void Checkpoint::read(const SourceTensor& tensor,
 void Checkpoint::expect_read(const SourceTensor& tensor,
                              std::uint64_t offset,
                              std::uint64_t size_bytes) const {
-  const std::uint64_t begin = shards_[tensor.shard].header.data_begin + tensor.entry.begin + offset;
+  const std::uint64_t begin = shards_[tensor.shard].data_begin + tensor.entry.begin + offset;
   files_[tensor.shard].expect_read(begin, size_bytes);
 }
 
 std::string Checkpoint::stored_header(std::size_t shard) const {
-  std::string header(shards_.at(shard).header.data_begin, '\0');
+  std::string header(shards_.at(shard).data_begin, '\0');
   files_[shard].read_at(0, std::as_writable_bytes(std::span(header)));
   return header;
 }

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/file.h"
@@ -27,7 +27,8 @@ struct SourceTensor {
 
 struct SourceShard {
   std::string file_name;  // relative to the folder
-  SafetensorsHeader header;
+  std::map<std::string, std::string> metadata;
+  std::uint64_t data_begin = 0;  // file offset of the data section
   std::uint64_t size_bytes = 0;
   std::int64_t changed_ns = 0;  // of the file as opened: File::changed_ns
 };
@@ -87,6 +88,7 @@ class Checkpoint {
   Checkpoint() = default;
 
   void add_shard(const std::string& file_name);
+  void sort_names();
   void check_against_index(const CheckpointIndex& index) const;
   [[nodiscard]] std::vector<std::filesystem::path> files_beside(bool is_weights) const;
 
@@ -94,7 +96,7 @@ class Checkpoint {
   std::vector<SourceShard> shards_;
   std::vector<File> files_;  // one per shard
   std::vector<SourceTensor> tensors_;
-  std::unordered_map<std::string, std::size_t> by_name_;
+  std::vector<std::size_t> by_name_;  // indices of tensors_, by name
 };
 
 }  // namespace quantmill

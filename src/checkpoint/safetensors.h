@@ -51,6 +51,26 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
 std::string print_safetensors_header(const std::map<std::string, std::string>& metadata,
                                      const std::vector<TensorEntry>& tensors);
 
+// Prints the same piece by piece, for callers that do not hold all tensors at once. Errors as
+// print_safetensors_header, and kInput where the bytes of all tensors overflow.
+class SafetensorsHeaderPrinter {
+ public:
+  explicit SafetensorsHeaderPrinter(const std::map<std::string, std::string>& metadata);
+
+  // The next tensor; it lies where the one before it ends.
+  void add(std::string_view name, DType dtype, std::span<const std::uint64_t> shape);
+
+  // Where the next one begins in the data section.
+  [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+
+  // Once.
+  std::string take();
+
+ private:
+  std::string bytes_ = std::string(sizeof(std::uint64_t), '\0');  // with room for the length
+  std::uint64_t end_ = 0;
+};
+
 // Bytes of a dtype and shape; kInput on overflow, or if 4- and 6-bit elements do not fill whole
 // bytes.
 std::uint64_t tensor_size_bytes(DType dtype, std::span<const std::uint64_t> shape);

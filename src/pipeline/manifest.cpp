@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,10 +10,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/pattern.h"
 #include "base/version.h"
 #include "pipeline/json_count.h"
 #include "plan/kept.h"
-#include "plan/recipe_json.h"
+#include "plan/recipe_value.h"
 #include "plan/target.h"
 
 namespace quantmill {
@@ -21,6 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
+constexpr std::size_t kEntryBytes = 256;  // of a tensor, or half of a fold group: about
 
 Json group_to_json(const std::string& name, const GroupScales& scales) {
   Json group;
@@ -39,6 +42,21 @@ Json group_to_json(const std::string& name, const GroupScales& scales) {
   }
   group["not_scaled"] = scales.reason.empty() ? Json(nullptr) : Json(scales.reason);
   return group;
+}
+
+// `"name": [...]` as the last key of an object that was printed with an indent of 1 and without its
+// end, one entry after the other: as one value of JSON they would take a kilobyte a tensor.
+template <typename Entries, typename ToJson>
+void append_list(std::string& text, std::string_view name, const Entries& entries, ToJson to_json) {
+  text += fmt::format(",\n \"{}\": [", name);
+  bool is_first = true;
+  for (const auto& entry : entries) {
+    text += is_first ? "\n  " : ",\n  ";
+    // Line breaks are the printer's: those in text are escaped.
+    text += replace_all(Json(to_json(entry)).dump(1), "\n", "\n  ");
+    is_first = false;
+  }
+  text += is_first ? "]" : "\n ]";
 }
 
 // Tokens that the statistics of each fold group were recorded on, where they say so.
@@ -64,7 +82,7 @@ std::string print_manifest(const Checkpoint& source,
   manifest["manifest_schema"] = 1;
   manifest["program"] = fmt::format("quantmill {}", program_version());
   manifest["architecture"] = plan.architecture.name;
-  manifest["recipe"] = Json::parse(to_json(plan.recipe));
+  manifest["recipe"] = recipe_value<Json>(plan.recipe);
   manifest["bytes_before"] = plan.source_bytes;
   manifest["bytes_after"] = plan.output_bytes;
   manifest["bytes_by_type"] = {{"before", source_bytes_by_type(source, plan)},
@@ -75,37 +93,36 @@ std::string print_manifest(const Checkpoint& source,
     manifest["target"] = Json::parse(target_to_json(plan));
   }
   manifest["inputs"] = inputs;
-  manifest["files"] = Json::array();
-  for (const ManifestFile& file : files) {
-    manifest["files"].push_back(
-        {{"name", file.name}, {"size_bytes", file.size_bytes}, {"xxh128", file.xxh128}});
-  }
-  manifest["fold_groups"] = Json::array();
+  std::string text = manifest.dump(1);
+  text.resize(text.size() - std::string_view("\n}").size());
+  // What is not filled of it takes no memory, but text that grows is copied.
+  text.reserve(kEntryBytes * (tensors.size() + 2 * scales.size()));
+  append_list(text, "files", files, [](const ManifestFile& file) -> Json {
+    return {{"name", file.name}, {"size_bytes", file.size_bytes}, {"xxh128", file.xxh128}};
+  });
   const auto tokens = recorded_tokens(plan);
-  for (const auto& [name, group] : scales) {
-    Json json = group_to_json(name, group);
-    const auto found = tokens.find(name);
+  append_list(text, "fold_groups", scales, [&](const auto& group) {
+    Json json = group_to_json(group.first, group.second);
+    const auto found = tokens.find(group.first);
     json["tokens"] = found == tokens.end() ? Json(nullptr) : Json(found->second);
-    manifest["fold_groups"].push_back(std::move(json));
-  }
-  manifest["tensors"] = Json::array();
-  for (const TensorError& tensor : tensors) {
-    manifest["tensors"].push_back(
-        {{"name", tensor.name},
-         {"stored_as", tensor.stored_as},
-         {"relative_error", tensor.relative_error},
-         {"activation_weighted_error",
-          tensor.activation_weighted_error ? Json(*tensor.activation_weighted_error)
-                                           : Json(nullptr)}});
-  }
-  manifest["kept"] = Json::array();
-  for (const KeptTensor& tensor : kept_tensors(plan)) {
-    manifest["kept"].push_back({{"name", tensor.name},
-                                {"stored_as", tensor.stored_as},
-                                {"size_bytes", tensor.size_bytes},
-                                {"why", tensor.why}});
-  }
-  return manifest.dump(1) + "\n";
+    return json;
+  });
+  append_list(text, "tensors", tensors, [](const TensorError& tensor) -> Json {
+    return {{"name", tensor.name},
+            {"stored_as", tensor.stored_as},
+            {"relative_error", tensor.relative_error},
+            {"activation_weighted_error",
+             tensor.activation_weighted_error ? Json(*tensor.activation_weighted_error)
+                                              : Json(nullptr)}};
+  });
+  append_list(text, "kept", kept_tensors(plan), [](const KeptTensor& tensor) -> Json {
+    return {{"name", tensor.name},
+            {"stored_as", tensor.stored_as},
+            {"size_bytes", tensor.size_bytes},
+            {"why", tensor.why}};
+  });
+  text += "\n}\n";
+  return text;
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {

@@ -1,5 +1,7 @@
 #include "pipeline/run.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -217,7 +219,8 @@ std::string run_job(const Team& team,
   JobOptions job = options;
   const auto prepare = [&] {
     feedback = make_feedback(job, *plan, statistics);
-    buffer_bytes = check_resources(job, *checkpoint, *plan, feedback.get(), team.num_threads);
+    buffer_bytes =
+        check_resources(job, *checkpoint, *plan, statistics, feedback.get(), team.num_threads);
   };
   std::optional<TargetProblem> target;
   std::uint64_t target_bytes = 0;  // target_budget
@@ -262,6 +265,7 @@ std::string run_job(const Team& team,
       check_tied(*checkpoint, *plan);
     }
   });
+  malloc_trim(0);  // what planning took for a while is scattered among what it leaves
   clock.finish("plan");
   try {
     log_plan(team, context, log, *plan);

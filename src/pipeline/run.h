@@ -76,19 +76,27 @@ std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
                                                const Plan& plan,
                                                const Statistics& statistics);
 
-// What can be refused before any work: memory (kUsage), the output's place (kUsage, kIo) and the
-// disk space there (kIo). `feedback`: make_feedback. Returns the buffers of each worker.
+// What can be refused before any work: memory (kUsage, with what is needed), the output's place
+// (kUsage, kIo) and the disk space there (kIo). `feedback`: make_feedback. Returns the buffers of
+// each worker.
 std::uint64_t check_resources(const JobOptions& options,
                               const Checkpoint& checkpoint,
                               const Plan& plan,
+                              const Statistics& statistics,
                               const FeedbackFactors* feedback,
                               int num_threads);
 
-// The buffers of each worker that --memory allows, at most largest_bytes unless a row needs more.
-// kUsage, with what is needed, if it is too little.
+// What a rank holds of a model whatever its threads: headers, plan and scales, and what is made of
+// them for the files beside the weights.
+std::uint64_t model_bytes(const Checkpoint& checkpoint, const Plan& plan);
+std::uint64_t statistics_bytes(const Statistics& statistics);
+
+// The buffers of each worker that --memory allows beside `held_bytes`, at most `largest_bytes`
+// unless a row needs more. kUsage, with what is needed, if it is too little.
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
+                                  std::uint64_t held_bytes,
                                   int num_threads,
                                   std::uint64_t smallest_bytes,
-                                  std::uint64_t largest_bytes = std::uint64_t{8} << 20);
+                                  std::uint64_t largest_bytes);
 
 }  // namespace quantmill

@@ -15,8 +15,16 @@
 namespace quantmill {
 namespace {
 
-// What a rank holds beside its workers' buffers: MPI, headers, statistics, code.
+// What any rank holds beside its workers' buffers: MPI, libraries, code.
 constexpr std::uint64_t kBaseBytes = std::uint64_t{64} << 20;
+// What a tensor takes at most while a job runs, in headers, plan, journal and manifest: measured by
+// tests/bench/scaling.py; names are longer in some models than in others.
+constexpr std::uint64_t kTensorBytes = 2600;
+// What a task takes: in the plan, in sums over ranks, in the journal.
+constexpr std::uint64_t kTaskBytes = 200;
+// What a channel of a fold group takes: s in a table, in folds, in sums of the search and in a
+// file.
+constexpr std::uint64_t kChannelBytes = 24;
 
 }  // namespace
 
@@ -61,24 +69,45 @@ Plan make_job_plan(const Checkpoint& checkpoint,
   return plan;
 }
 
+std::uint64_t model_bytes(const Checkpoint& checkpoint, const Plan& plan) {
+  std::uint64_t bytes = kTensorBytes * std::max(checkpoint.tensors().size(), plan.tensors.size());
+  bytes += kTaskBytes * (plan.write_tasks.size() + plan.search_tasks.size());
+  for (const FoldGroup& group : plan.architecture.fold_groups) {
+    bytes += kChannelBytes * group.num_channels;
+  }
+  return bytes;
+}
+
+std::uint64_t statistics_bytes(const Statistics& statistics) {
+  std::uint64_t values = 0;
+  for (const auto& [name, input] : statistics) {
+    values += input.absmean.size() + input.sqmean.size() + input.absmax.size();
+  }
+  return values * sizeof(double);
+}
+
 std::uint64_t worker_buffer_bytes(std::uint64_t memory_bytes,
+                                  std::uint64_t held_bytes,
                                   int num_threads,
                                   std::uint64_t smallest_bytes,
                                   std::uint64_t largest_bytes) {
   const auto threads = static_cast<std::uint64_t>(num_threads);
-  const std::uint64_t needed = kBaseBytes + threads * smallest_bytes;
+  const std::uint64_t needed = kBaseBytes + held_bytes + threads * smallest_bytes;
   if (memory_bytes < needed) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("--memory {} is too little for {} threads on this model; {} is needed, "
-                            "or fewer threads",
+                            "or fewer threads; {} of it are the model's tensors, statistics and "
+                            "scales, whatever the threads",
                             format_size(memory_bytes),
                             num_threads,
-                            format_size(needed)));
+                            format_size(needed),
+                            format_size(held_bytes)));
   }
   // Half for rows as read and written, half for what is made of them.
   const std::uint64_t smallest = smallest_bytes / 2;
-  return std::clamp(
-      (memory_bytes - kBaseBytes) / threads / 2, smallest, std::max(smallest, largest_bytes));
+  return std::clamp((memory_bytes - kBaseBytes - held_bytes) / threads / 2,
+                    smallest,
+                    std::max(smallest, largest_bytes));
 }
 
 std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
@@ -97,21 +126,17 @@ std::unique_ptr<FeedbackFactors> make_feedback(const JobOptions& options,
 
 namespace {
 
-// What is left of --memory for buffers.
-std::uint64_t memory_beside(const FeedbackFactors* feedback,
-                            std::uint64_t memory_bytes,
-                            int num_threads) {
-  const std::uint64_t needed = feedback == nullptr ? 0 : feedback->needed_bytes(num_threads);
-  if (memory_bytes < needed) {
+// The factors of gptq are refused by their name.
+void check_factors(std::uint64_t memory_bytes, std::uint64_t factor_bytes, int num_threads) {
+  if (memory_bytes < factor_bytes) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("--memory {} is too little for --rounding gptq with {} threads on this "
                             "model: its factors take {}, and the job {} more",
                             format_size(memory_bytes),
                             num_threads,
-                            format_size(needed),
+                            format_size(factor_bytes),
                             format_size(kBaseBytes)));
   }
-  return memory_bytes - needed;
 }
 
 }  // namespace
@@ -119,6 +144,7 @@ std::uint64_t memory_beside(const FeedbackFactors* feedback,
 std::uint64_t check_resources(const JobOptions& options,
                               const Checkpoint& checkpoint,
                               const Plan& plan,
+                              const Statistics& statistics,
                               const FeedbackFactors* feedback,
                               int num_threads) {
   if (options.check_tensor_parallel != 0) {
@@ -126,11 +152,15 @@ std::uint64_t check_resources(const JobOptions& options,
   }
   check_output_place(
       options.out, options.source, options.overwrite || options.start == StartMode::kResume);
-  const std::uint64_t buffer_bytes =
-      worker_buffer_bytes(memory_beside(feedback, options.memory_bytes, std::max(1, num_threads)),
-                          std::max(1, num_threads),
-                          RowProducer::smallest_buffer_bytes(plan),
-                          RowProducer::largest_buffer_bytes(plan));
+  const int threads = std::max(1, num_threads);
+  const std::uint64_t factor_bytes = feedback == nullptr ? 0 : feedback->needed_bytes(threads);
+  check_factors(options.memory_bytes, factor_bytes, threads);
+  const std::uint64_t buffer_bytes = worker_buffer_bytes(
+      options.memory_bytes,
+      factor_bytes + model_bytes(checkpoint, plan) + statistics_bytes(statistics),
+      threads,
+      RowProducer::smallest_buffer_bytes(plan),
+      RowProducer::largest_buffer_bytes(plan));
   std::uint64_t needed = plan.output_bytes;
   for (const std::filesystem::path& name : checkpoint.other_files()) {
     needed += std::filesystem::file_size(checkpoint.folder() / name);

@@ -70,17 +70,21 @@ std::optional<ErrorTable> checked_table(const std::string& text,
 
 // Every worker has a producer for each candidate.
 std::uint64_t buffer_bytes_of(const Team& team,
+                              const Checkpoint& checkpoint,
+                              const Statistics& statistics,
                               const JobOptions& options,
                               const std::vector<CandidatePlan>& candidates) {
   std::uint64_t smallest = 0;
   std::uint64_t largest = 0;
+  std::uint64_t held = statistics_bytes(statistics);
   for (const CandidatePlan& candidate : candidates) {
+    held += model_bytes(checkpoint, candidate.plan);
     smallest = std::max(smallest, RowProducer::smallest_buffer_bytes(candidate.plan));
     largest = std::max(largest, RowProducer::largest_buffer_bytes(candidate.plan));
   }
   const std::uint64_t count = candidates.size();
   return worker_buffer_bytes(
-             options.memory_bytes, team.num_threads, count * smallest, count * largest) /
+             options.memory_bytes, held, team.num_threads, count * smallest, count * largest) /
          count;
 }
 
@@ -156,7 +160,7 @@ ErrorTable make_error_table(const Team& team,
   team.world.collectively([&] {
     importance.emplace(importance_of(statistics, options, problem));
     candidates = candidate_plans(checkpoint, problem);
-    buffer_bytes = buffer_bytes_of(team, options, candidates);
+    buffer_bytes = buffer_bytes_of(team, checkpoint, statistics, options, candidates);
   });
   ErrorTable table =
       measure_error_table(team, context, checkpoint, candidates, *importance, buffer_bytes);

@@ -127,6 +127,10 @@ std::size_t ColumnMap::channel_of(std::size_t column) const {
   return group * size + (column - start) % size;
 }
 
+std::string ModelTensor::module() const {
+  return module_of(slice ? name.substr(0, name.rfind('[')) : name);
+}
+
 std::uint64_t ModelTensor::num_elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/shared_text.h"
 #include "checkpoint/reader.h"
 #include "plan/source_weights.h"
 #include "stats/merge.h"
@@ -64,18 +65,20 @@ struct ModelTensor {
   bool transposed = false;             // a linear stored as [in, out]
   bool quantizable = false;            // a server can read it quantized
   bool replicated = false;             // whole on every rank that serves the model
-  std::string part;       // not empty: of the part of the model that is quantized on request only
-  std::string copied_by;  // the pattern ("visual.*", without a prefix), if one says it is copied
-  std::string module;     // stored name without ".weight": what quantization configs list
+  SharedText part;       // not empty: of the part of the model that is quantized on request only
+  SharedText copied_by;  // the pattern ("visual.*", without a prefix), if one says it is copied
   // Tensors of the same non-empty group become one module in servers, of this name.
   std::string fused_group;
   std::optional<std::uint64_t> layer;  // of names with a layer number
   // How servers' configs spell it when it stays unquantized ("re:…"; empty: not at all): with every
   // other tensor that has the same exclude_all, or in some layers only ("{layers}" stands for the
   // alternatives of layer numbers).
-  std::string exclude_all;
-  std::string exclude_layers;
+  SharedText exclude_all;
+  SharedText exclude_layers;
   std::vector<WrittenSlice> written_as;  // of a slice that is quantized
+
+  // The stored name without ".weight": what quantization configs list.
+  [[nodiscard]] std::string module() const;
 
   // Of a linear: features, however it is stored.
   [[nodiscard]] std::uint64_t out_features() const { return shape[transposed ? 1 : 0]; }

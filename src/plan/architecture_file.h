@@ -45,10 +45,10 @@ struct TensorSpec {
   std::vector<WrittenSpec> written_as;
   bool quantizable = false;
   bool replicated = false;
-  std::string part;
+  SharedText part;  // as the two below: tensors by the ten thousand have it
   std::string fused_group;
-  std::string exclude_all;
-  std::string exclude_layers;
+  SharedText exclude_all;
+  SharedText exclude_layers;
 };
 
 struct ProducerSpec {

@@ -139,11 +139,11 @@ Imatrix::const_iterator find_weight(const Imatrix& imatrix,
 }
 
 std::optional<ImatrixPlace> find_place(const Imatrix& imatrix, const ModelTensor& reader) {
-  if (reader.module.ends_with("lm_head")) {
+  if (reader.module().ends_with("lm_head")) {
     const auto entry = imatrix.find("output.weight");
     return entry == imatrix.end() ? std::nullopt : std::optional(ImatrixPlace{entry, {}, false});
   }
-  const std::optional<ModuleName> name = parse_module(reader.module, reader.slice);
+  const std::optional<ModuleName> name = parse_module(reader.module(), reader.slice);
   const auto* const pair = std::ranges::find(
       kNames, name ? std::string_view(name->module) : std::string_view(), &NamePair::module);
   if (!name || pair == kNames.end()) {

@@ -17,11 +17,11 @@ std::string reason(const Recipe& recipe, const ModelTensor& tensor, const Scheme
   if (!choice.pattern.empty()) {
     return fmt::format("pattern {}", choice.pattern);
   }
-  if (tensor.quantizable && !is_included(tensor.part, recipe)) {
-    return fmt::format("part {0}, which --include {0} quantizes", tensor.part);
+  if (tensor.quantizable && !is_included(tensor.part.str(), recipe)) {
+    return fmt::format("part {0}, which --include {0} quantizes", tensor.part.str());
   }
   if (!tensor.copied_by.empty()) {
-    return fmt::format("copied as {}", tensor.copied_by);
+    return fmt::format("copied as {}", tensor.copied_by.str());
   }
   if (tensor.role == TensorRole::kNorm) {
     return "a norm";

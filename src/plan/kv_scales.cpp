@@ -77,7 +77,7 @@ std::optional<std::vector<double>> cache_maxima(const Statistics& statistics,
 void add_kv_scales(const Statistics* statistics, Plan& plan) {
   const std::vector<ModelTensor>& tensors = plan.architecture.tensors;
   for (std::size_t index = 0; index < tensors.size(); ++index) {
-    const std::string& module = tensors[index].module;
+    const std::string module = tensors[index].module();
     // Who records the model does not run its parts; servers take 1 for a cache without scales.
     if (tensors[index].part.empty() && tensors[index].role == TensorRole::kLinear &&
         module.ends_with(kOutput)) {

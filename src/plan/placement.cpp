@@ -1,7 +1,5 @@
 #include "plan/placement.h"
 
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "plan/kv_scales.h"
@@ -40,47 +38,52 @@ std::vector<StoredPart> parts_of(const Plan& plan, const TensorWork& work) {
 }  // namespace
 
 void place(const Checkpoint& checkpoint, Plan& plan) {
-  std::vector<std::vector<StoredPart>> parts;  // of each work
   std::vector<TensorToPlace> wanted;
-  for (const TensorWork& work : plan.tensors) {
-    const std::vector<StoredPart>& own = parts.emplace_back(parts_of(plan, work));
-    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    const std::size_t shard = plan.architecture.weights[tensor.stored].shard;
-    if (stays_stacked(plan, work) && tensor.slice != 0) {
-      continue;  // one tensor with the first slice
+  wanted.reserve(2 * plan.tensors.size());
+  std::vector<std::size_t> first_wanted;  // of each work
+  first_wanted.reserve(plan.tensors.size());
+  for (TensorWork& work : plan.tensors) {
+    std::vector<StoredPart> parts = parts_of(plan, work);
+    work.parts.reserve(parts.size());
+    for (const StoredPart& part : parts) {
+      OutputPlace& place = work.parts.emplace_back();
+      place.weight_rows = part.weight_rows;
+      place.kind = part.kind;
+      place.stretches = part.turned ? part.shape.front() : 1;
     }
-    bool is_first = true;
-    for (const StoredPart& part : own) {
-      wanted.push_back(
-          {part.name, part.dtype, part.shape, checkpoint.shards()[shard].file_name, !is_first});
-      is_first = false;
+    const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
+    if (stays_stacked(plan, work) && tensor.slice != 0) {
+      first_wanted.push_back(first_wanted.back());  // one tensor with the first slice
+      continue;
+    }
+    first_wanted.push_back(wanted.size());
+    const std::size_t shard = plan.architecture.weights[tensor.stored].shard;
+    for (StoredPart& part : parts) {
+      wanted.push_back({std::move(part.name),
+                        part.dtype,
+                        std::move(part.shape),
+                        checkpoint.shards()[shard].file_name,
+                        wanted.size() > first_wanted.back()});
     }
   }
-  plan.shards = place_tensors(wanted, plan.recipe.max_shard_bytes);
-  std::unordered_map<std::string_view, std::pair<std::size_t, const TensorEntry*>> places;
-  places.reserve(wanted.size());
-  for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
-    plan.output_bytes += plan.shards[shard].size_bytes();
-    for (const TensorEntry& entry : plan.shards[shard].tensors) {
-      places.emplace(entry.name, std::pair(shard, &entry));
-    }
+  PlacedTensors placed = place_tensors(std::move(wanted), plan.recipe.max_shard_bytes);
+  plan.shards = std::move(placed.shards);
+  for (const OutputShard& shard : plan.shards) {
+    plan.output_bytes += shard.size_bytes();
   }
   for (std::size_t index = 0; index < plan.tensors.size(); ++index) {
     TensorWork& work = plan.tensors[index];
     const ModelTensor& tensor = plan.architecture.tensors[work.tensor];
-    for (const StoredPart& part : parts[index]) {
-      const auto& [shard, entry] = places.at(part.name);
-      OutputPlace& place = work.parts.emplace_back();
-      place.shard = shard;
-      place.file_offset = plan.shards[shard].header.size() + entry->begin;
-      place.size_bytes = entry->size_bytes();
+    for (std::size_t part = 0; part < work.parts.size(); ++part) {
+      const PlaceInShard& found = placed.places[first_wanted[index] + part];
+      OutputPlace& place = work.parts[part];
+      place.shard = found.shard;
+      place.file_offset = found.file_offset;
+      place.size_bytes = found.size_bytes;
       if (stays_stacked(plan, work)) {
         place.size_bytes /= plan.architecture.weights[tensor.stored].entry.shape[0];
         place.file_offset += *tensor.slice * place.size_bytes;
       }
-      place.weight_rows = part.weight_rows;
-      place.kind = part.kind;
-      place.stretches = part.turned ? part.shape.front() : 1;
       const std::uint64_t rows = place.rows_before(work.rows) * place.stretches;
       place.row_bytes = rows == 0 ? 0 : place.size_bytes / rows;
     }

@@ -41,7 +41,7 @@ DType stored_dtype(const ModelTensor& tensor,
                    const TensorFolds& folds,
                    DType source,
                    const Recipe& recipe) {
-  if (!is_convertible(source) || !is_included(tensor.part, recipe)) {
+  if (!is_convertible(source) || !is_included(tensor.part.str(), recipe)) {
     return source;
   }
   if (is_floating_point(recipe.scheme) && (tensor.role != TensorRole::kOther || !folds.empty())) {
@@ -102,7 +102,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bo
             "it is with --keep '{}'",
             tensor.name,
             dtype_name(dtype),
-            tensor.module));
+            tensor.module()));
   }
   const std::uint64_t block = columns_together(scheme);
   if (tensor.in_features() % block != 0) {
@@ -114,7 +114,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bo
                             tensor.in_features(),
                             block,
                             scheme_name(scheme),
-                            tensor.module));
+                            tensor.module()));
   }
   std::uint64_t written = 0;
   for (const WrittenSlice& slice : tensor.written_as) {
@@ -128,7 +128,7 @@ void check_quantizable(const ModelTensor& tensor, DType dtype, Scheme scheme, bo
                             tensor.name,
                             written,
                             tensor.out_features(),
-                            tensor.module));
+                            tensor.module()));
   }
 }
 
@@ -189,6 +189,7 @@ void check_decodable(const ModelTensor& tensor, const SourceWeight& source) {
 
 // Fills plan.tensors, but for their places.
 void decide_tensors(Plan& plan) {
+  plan.tensors.reserve(plan.architecture.tensors.size());  // without much less or more
   for (std::size_t index = 0; index < plan.architecture.tensors.size(); ++index) {
     const ModelTensor& tensor = plan.architecture.tensors[index];
     const SourceWeight& source = plan.architecture.weights[tensor.stored];

@@ -9,7 +9,7 @@
 #include "base/version.h"
 #include "plan/plan.h"
 #include "plan/qwix/text.h"
-#include "plan/recipe_json.h"
+#include "plan/recipe_value.h"
 #include "plan/target.h"
 #include "plan/tensor_parallel.h"
 
@@ -201,7 +201,7 @@ std::string plan_to_json(const Plan& plan) {
   Json json;
   json["program"] = fmt::format("quantmill {}", program_version());
   json["architecture"] = plan.architecture.name;
-  json["recipe"] = Json::parse(to_json(plan.recipe));
+  json["recipe"] = recipe_value<Json>(plan.recipe);
   json["source_bytes"] = plan.source_bytes;
   json["output_bytes"] = plan.output_bytes;
   json["coverage"] = coverage(plan);

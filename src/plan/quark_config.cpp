@@ -119,10 +119,11 @@ void exclude_part(const std::string& pattern, std::set<std::string>& entries) {
 void exclude_module(const ModelTensor& tensor,
                     const ResolvedArchitecture& architecture,
                     std::set<std::string>& entries) {
-  entries.insert(tensor.module);
+  const std::string module = tensor.module();
+  entries.insert(module);
   // Experts in one tensor, which servers call by their module.
-  if (tensor.shape.size() > 2 && tensor.module == tensor.name) {
-    entries.insert(tensor.module.substr(0, tensor.module.rfind('.')));
+  if (tensor.shape.size() > 2 && module == tensor.name) {
+    entries.insert(module.substr(0, module.rfind('.')));
   }
   if (!tensor.fused_group.empty()) {
     entries.insert(prefix_of(tensor, architecture) + tensor.fused_group);
@@ -138,7 +139,7 @@ void exclude_copied(const ResolvedArchitecture& architecture,
   std::set<std::string> mixed;
   for (std::size_t i = 0; i < quantized.size(); ++i) {
     if (quantized[i]) {
-      mixed.insert(architecture.tensors[i].copied_by);
+      mixed.insert(architecture.tensors[i].copied_by.str());
     }
   }
   for (std::size_t i = 0; i < quantized.size(); ++i) {
@@ -146,8 +147,8 @@ void exclude_copied(const ResolvedArchitecture& architecture,
     if (tensor.copied_by.empty() || tensor.shape.size() < 2 || quantized[i]) {
       continue;
     }
-    if (has_patterns && !mixed.contains(tensor.copied_by)) {
-      exclude_part(tensor.copied_by, entries);
+    if (has_patterns && !mixed.contains(tensor.copied_by.str())) {
+      exclude_part(tensor.copied_by.str(), entries);
     } else {
       exclude_module(tensor, architecture, entries);
     }
@@ -170,7 +171,7 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
       continue;
     }
     if (!quantized[i]) {
-      entries.insert(tensor.module);
+      entries.insert(tensor.module());
     }
     if (tensor.exclude_all.empty()) {
       if (!quantized[i] && !tensor.fused_group.empty()) {
@@ -178,8 +179,8 @@ std::vector<std::string> exclude_list(const ResolvedArchitecture& architecture,
       }
       continue;
     }
-    Kind& kind = kinds[tensor.exclude_all];
-    kind.exclude_layers = tensor.exclude_layers;
+    Kind& kind = kinds[tensor.exclude_all.str()];
+    kind.exclude_layers = tensor.exclude_layers.str();
     (quantized[i] ? kind.quantized_example : kind.kept_example) = tensor.name;
     if (tensor.layer) {
       (quantized[i] ? kind.quantized_layers : kind.kept_layers).insert(*tensor.layer);

@@ -28,7 +28,7 @@ class Resolver {
  public:
   Resolver(const ArchitectureFile& file,
            Parameters parameters,
-           const std::vector<SourceTensor>& stored)
+           const std::vector<SourceWeight>& stored)
       : file_(file),
         parameters_(std::move(parameters)),
         stored_(stored),
@@ -314,7 +314,7 @@ class Resolver {
 
   const ArchitectureFile& file_;
   Parameters parameters_;
-  const std::vector<SourceTensor>& stored_;
+  const std::vector<SourceWeight>& stored_;
   TensorMatcher matcher_;
   ArchitectureMatches matches_;
 };
@@ -344,12 +344,8 @@ ArchitectureMatches match_all(const std::string& json,
   const JsonValue config = parse_json(config_json, "config.json", ErrorCode::kInput);
   return with_context(fmt::format("architecture {}", file.name), [&] {
     std::vector<SourceWeight> weights = find_weights(stored, config_json);
-    std::vector<SourceTensor> tensors;
-    for (const SourceWeight& weight : weights) {
-      tensors.push_back({weight.entry, weight.shard});
-    }
     ArchitectureMatches matches =
-        Resolver(file, read_parameters(file.parameters, config, file.config_sections), tensors)
+        Resolver(file, read_parameters(file.parameters, config, file.config_sections), weights)
             .resolve();
     matches.architecture.weights = std::move(weights);
     if (!allow_unknown) {

@@ -19,7 +19,7 @@ namespace quantmill {
 namespace {
 
 bool matches(const ModelTensor& tensor, const std::string& pattern) {
-  return matches_pattern(pattern, tensor.name) || matches_pattern(pattern, tensor.module);
+  return matches_pattern(pattern, tensor.name) || matches_pattern(pattern, tensor.module());
 }
 
 void check_matches(const ResolvedArchitecture& architecture,
@@ -57,7 +57,7 @@ void check_recipe_names(const ResolvedArchitecture& architecture, const Recipe& 
   std::set<std::string> parts;
   for (const ModelTensor& tensor : architecture.tensors) {
     if (!tensor.part.empty()) {
-      parts.insert(tensor.part);
+      parts.insert(tensor.part.str());
     }
   }
   for (const std::string& part : recipe.include) {
@@ -73,7 +73,7 @@ void check_recipe_names(const ResolvedArchitecture& architecture, const Recipe& 
 
 SchemeChoice choose(const ModelTensor& tensor, const Recipe& recipe) {
   const bool has_form = recipe.layout != Layout::kGptOss || (tensor.slice && tensor.transposed);
-  if (!tensor.quantizable || !is_included(tensor.part, recipe) || !has_form) {
+  if (!tensor.quantizable || !is_included(tensor.part.str(), recipe) || !has_form) {
     return {};
   }
   for (const std::string& pattern : recipe.keep) {
@@ -174,7 +174,7 @@ std::vector<std::vector<std::size_t>> scheme_groups(const ResolvedArchitecture& 
   std::map<std::size_t, std::vector<std::size_t>> sets;  // by root: their first tensor
   for (std::size_t index = 0; index < architecture.tensors.size(); ++index) {
     if (has_own_numbers && architecture.tensors[index].quantizable) {
-      const std::string name = without_numbers(architecture.tensors[index].module);
+      const std::string name = without_numbers(architecture.tensors[index].module());
       join(first_of_name.try_emplace(name, index).first->second, index);
     }
   }

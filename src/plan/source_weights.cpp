@@ -56,18 +56,19 @@ class WeightFinder {
   }
 
   std::vector<SourceWeight> find() {
-    std::vector<SourceWeight> weights(stored_.size());
-    std::vector<bool> is_weight(stored_.size(), false);
+    std::vector<std::pair<std::size_t, SourceWeight>> coded;  // by where their codes are
     for (std::size_t i = 0; i < stored_.size(); ++i) {
       if (is_codes(i)) {
-        weights[i] = with_scales(i);
-        is_weight[i] = true;
+        coded.emplace_back(i, with_scales(i));
       }
     }
     std::vector<SourceWeight> result;
+    result.reserve(stored_.size());
+    auto next = coded.begin();
     for (std::size_t i = 0; i < stored_.size(); ++i) {
-      if (is_weight[i]) {
-        result.push_back(std::move(weights[i]));
+      if (next != coded.end() && next->first == i) {
+        result.push_back(std::move(next->second));
+        ++next;
       } else if (!used_[i]) {
         check_belongs_to_nothing(i);
         result.push_back(plain(i));
@@ -315,7 +316,7 @@ class WeightFinder {
   const std::vector<SourceTensor>& stored_;
   QuantizationSettings settings_;
   std::vector<bool> used_;
-  std::unordered_map<std::string, std::size_t> by_name_;
+  std::unordered_map<std::string_view, std::size_t> by_name_;
 
  public:
   // Marks what only matters at run time.

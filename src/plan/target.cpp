@@ -80,7 +80,7 @@ std::vector<TargetGroup> groups_of(const ResolvedArchitecture& architecture, con
                               "leave it as it is with --keep '{}', or add \"keep\" to them",
                               first.name,
                               first.in_features(),
-                              first.module));
+                              first.module()));
     }
     for (const std::size_t tensor : group.tensors) {
       group.num_weights += architecture.tensors[tensor].num_elements();

@@ -46,7 +46,7 @@ bool is_range_of(const RowRange& rows, std::uint64_t num_rows) {
 
 TensorMatcher::TensorMatcher(const ArchitectureFile& file,
                              const Parameters& parameters,
-                             const std::vector<SourceTensor>& stored)
+                             const std::vector<SourceWeight>& stored)
     : file_(file), parameters_(parameters), stored_(stored) {
   for (std::size_t i = 0; i < stored.size(); ++i) {
     by_stored_name_.emplace(stored[i].entry.name, i);
@@ -285,11 +285,14 @@ std::vector<std::uint64_t> TensorMatcher::wanted_shape(const Match& match,
 
 void TensorMatcher::describe_all() {
   const CopiedParts copied = copied_parts();
+  tensors_.reserve(stored_.size());
   for (std::size_t stored = 0; stored < stored_.size(); ++stored) {
     if (matches_[stored].spec == nullptr) {
       describe_unmatched(copied, stored);
     } else {
-      add(matches_[stored], stored, describe(matches_[stored], stored));
+      const Match match =
+          std::move(matches_[stored]);  // whose memory is then free for what follows
+      add(match, stored, describe(match, stored));
     }
   }
 }
@@ -311,7 +314,6 @@ ModelTensor TensorMatcher::describe(const Match& match, std::size_t stored) cons
   tensor.name = entry.name;
   tensor.stored = stored;
   tensor.shape = entry.shape;
-  tensor.module = module_of(entry.name);
   if (match.spec == nullptr) {
     return tensor;
   }
@@ -320,7 +322,7 @@ ModelTensor TensorMatcher::describe(const Match& match, std::size_t stored) cons
   tensor.transposed = spec.transposed;
   tensor.quantizable = spec.quantizable;
   tensor.replicated = spec.replicated;
-  tensor.part = match.part.empty() ? spec.part : match.part;
+  tensor.part = match.part.empty() ? spec.part : SharedText(match.part);
   tensor.fused_group = spec.fused_group.empty() ? "" : match.name_of(spec.fused_group);
   tensor.exclude_all = spec.exclude_all;
   tensor.exclude_layers = spec.exclude_layers;

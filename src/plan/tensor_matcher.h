@@ -8,16 +8,17 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/reader.h"
 #include "plan/architecture.h"
 #include "plan/architecture_file.h"
 #include "plan/copied_parts.h"
 #include "plan/parameters.h"
 #include "plan/placeholders.h"
+#include "plan/source_weights.h"
 
 namespace quantmill {
 
@@ -27,7 +28,7 @@ class TensorMatcher {
   // The arguments must outlive it.
   TensorMatcher(const ArchitectureFile& file,
                 const Parameters& parameters,
-                const std::vector<SourceTensor>& stored);
+                const std::vector<SourceWeight>& stored);
 
   // Finds variants and matches every entry; then the results below are there.
   void match();
@@ -103,7 +104,7 @@ class TensorMatcher {
 
   const ArchitectureFile& file_;
   const Parameters& parameters_;
-  const std::vector<SourceTensor>& stored_;
+  const std::vector<SourceWeight>& stored_;
 
   // Of an index.
   struct Range {
@@ -113,7 +114,7 @@ class TensorMatcher {
 
   std::map<std::string, Range> indices_;
   std::map<std::string, bool> variants_;
-  std::unordered_map<std::string, std::size_t> by_stored_name_;
+  std::unordered_map<std::string_view, std::size_t> by_stored_name_;
   std::vector<Match> matches_;  // one per stored tensor
   std::vector<ModelTensor> tensors_;
   std::unordered_map<std::string, std::size_t> by_name_;  // name in the architecture

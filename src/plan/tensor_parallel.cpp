@@ -40,7 +40,7 @@ std::map<std::string, std::vector<std::size_t>> fused_readers(const ResolvedArch
   for (const std::size_t reader : activation.readers) {
     const ModelTensor& tensor = model.tensors[reader];
     if (!tensor.fused_group.empty() && !tensor.slice) {
-      fused[parent_of(tensor.module) + " " + tensor.fused_group].push_back(reader);
+      fused[parent_of(tensor.module()) + " " + tensor.fused_group].push_back(reader);
     }
   }
   return fused;

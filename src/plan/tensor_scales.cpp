@@ -51,7 +51,7 @@ TensorSets fused_sets(const ResolvedArchitecture& architecture) {
     for (const std::size_t reader : activation.readers) {
       const ModelTensor& tensor = architecture.tensors[reader];
       if (!tensor.fused_group.empty() && !tensor.slice) {
-        const auto key = std::pair(tensor.fused_group, parent_of(tensor.module));
+        const auto key = std::pair(tensor.fused_group, parent_of(tensor.module()));
         sets.join(firsts.try_emplace(key, reader).first->second, reader);
       }
     }

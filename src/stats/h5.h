@@ -36,9 +36,9 @@ struct Range {
 
 // A group of an open file. Must not outlive the Writer or Reader that it came from.
 // Values are little-endian; datasets are contiguous; text is of fixed length, UTF-8, padded with
-// NUL; text of variable length, as h5py writes it, is read too. Errors: kIo when writing; kInput
-// when reading, naming file and object: an object that is missing or of another type, rank or size,
-// a link to another place, data outside the file.
+// NUL; an attribute's text of variable length, as h5py writes it, is read too. Errors: kIo when
+// writing; kInput when reading, naming file and object: an object that is missing or of another
+// type, rank or size, a link to another place, data outside the file.
 class Group {
  public:
   [[nodiscard]] Group create_group(const std::string& name) const;
@@ -49,6 +49,12 @@ class Group {
   void write_attribute(const std::string& attribute, std::span<const std::uint64_t> values) const;
   void write_dataset(const std::string& name, std::span<const float> values) const;
   void write_dataset(const std::string& name, std::span<const double> values) const;
+  void write_dataset(const std::string& name, std::span<const std::uint64_t> values) const;
+  // One part after the other. T is float or double.
+  template <typename T>
+  void write_parts(const std::string& name, const std::vector<std::span<const T>>& parts) const;
+  // All of the length of the longest; none ends in NUL.
+  void write_text_list(const std::string& name, const std::vector<std::string>& texts) const;
 
   // Names of what is directly in the group, sorted.
   [[nodiscard]] std::vector<std::string> names() const;
@@ -60,11 +66,12 @@ class Group {
   template <typename T>
   [[nodiscard]] T read_attribute(const std::string& attribute) const;
   [[nodiscard]] std::vector<std::uint64_t> read_attribute_list(const std::string& attribute) const;
-  // T is float or double. With `part`, which must be in it, only that.
+  // T is float, double or u64. With `part`, which must be in it, only that.
   template <typename T>
   [[nodiscard]] std::vector<T> read_dataset(const std::string& name,
                                             std::optional<Range> part = {}) const;
-  // Of a dataset that read_dataset<T> would read. T is float.
+  [[nodiscard]] std::vector<std::string> read_text_list(const std::string& name) const;
+  // Of a dataset that read_dataset<T> would read. T is float or double.
   template <typename T>
   [[nodiscard]] std::uint64_t dataset_size(const std::string& name) const;
 
@@ -75,6 +82,7 @@ class Group {
   friend class Writer;
   friend class Reader;
   struct Line;
+  [[nodiscard]] Identifier open_dataset(const std::string& name) const;
   template <typename T>
   [[nodiscard]] Line open_line(const std::string& name) const;
   Group(Identifier group, std::string file, std::string path, std::uint64_t file_bytes);

@@ -11,44 +11,19 @@
 #include "base/checked.h"
 #include "stats/h5.h"
 #include "stats/h5_checks.h"
+#include "stats/h5_types.h"
 
 namespace quantmill::h5 {
 
+Identifier text_type(std::size_t length, const std::string& where) {
+  Identifier type = written(H5Tcopy(H5T_C_S1), where);
+  check_written(H5Tset_size(type.get(), length), where);
+  check_written(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), where);
+  check_written(H5Tset_cset(type.get(), H5T_CSET_UTF8), where);
+  return type;
+}
+
 namespace {
-
-// The type in the file; the same in memory, for quantmill runs on little-endian machines only
-// (base/checked.h).
-template <typename T>
-hid_t type_of() {
-  if constexpr (std::is_same_v<T, float>) {
-    return H5T_IEEE_F32LE;
-  } else if constexpr (std::is_same_v<T, double>) {
-    return H5T_IEEE_F64LE;
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return H5T_STD_I64LE;
-  } else {
-    static_assert(std::is_same_v<T, std::uint64_t>);
-    return H5T_STD_U64LE;
-  }
-}
-
-template <typename T>
-constexpr std::string_view type_name() {
-  if constexpr (std::is_same_v<T, float>) {
-    return "32-bit float";
-  } else if constexpr (std::is_same_v<T, double>) {
-    return "64-bit float";
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return "signed 64-bit integer";
-  } else {
-    return "unsigned 64-bit integer";
-  }
-}
-
-Identifier line_of(std::uint64_t num_elements, const std::string& where) {
-  const hsize_t size = num_elements;
-  return written(H5Screate_simple(1, &size, nullptr), where);
-}
 
 void write_raw_attribute(hid_t group,
                          const std::string& attribute,
@@ -65,27 +40,6 @@ template <typename T>
 void write_scalar(hid_t group, const std::string& attribute, T value, const std::string& where) {
   const Identifier scalar = written(H5Screate(H5S_SCALAR), where);
   write_raw_attribute(group, attribute, type_of<T>(), scalar.get(), &value, where);
-}
-
-template <typename T>
-void write_line(hid_t group,
-                const std::string& name,
-                std::span<const T> values,
-                const std::string& where) {
-  const Identifier space = line_of(values.size(), where);
-  const Identifier properties = timeless(H5P_DATASET_CREATE);
-  const Identifier dataset = written(H5Dcreate2(group,
-                                                name.c_str(),
-                                                type_of<T>(),
-                                                space.get(),
-                                                H5P_DEFAULT,
-                                                properties.get(),
-                                                H5P_DEFAULT),
-                                     where);
-  if (!values.empty()) {
-    check_written(
-        H5Dwrite(dataset.get(), type_of<T>(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), where);
-  }
 }
 
 // Links to other files or places are never followed: a statistics file has none.
@@ -143,50 +97,6 @@ std::string read_variable_text(hid_t attribute,
   return std::string(text);
 }
 
-// Number of elements of a one-dimensional space whose values fit into the file.
-std::size_t line_size(hid_t space,
-                      std::size_t element_bytes,
-                      std::uint64_t file_bytes,
-                      const std::string& where) {
-  const int rank = H5Sget_simple_extent_ndims(space);
-  if (H5Sget_simple_extent_type(space) != H5S_SIMPLE || rank != 1) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("{}: has {} dimensions; one is expected", where, rank));
-  }
-  hsize_t size = 0;
-  check_read(H5Sget_simple_extent_dims(space, &size, nullptr), where, "has no size");
-  if (size > file_bytes / element_bytes) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("{}: claims {} values, more than the file ({} bytes) can hold",
-                            where,
-                            size,
-                            file_bytes));
-  }
-  return narrow<std::size_t>(static_cast<std::uint64_t>(size));
-}
-
-template <typename T>
-void require_type(hid_t type, const std::string& where) {
-  if (H5Tequal(type, type_of<T>()) <= 0) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("{}: its values are not of type {}", where, type_name<T>()));
-  }
-}
-
-// Plain storage only: nothing compressed (a small file may then not unfold into a large one), and
-// nothing outside.
-void require_contiguous(hid_t dataset, std::uint64_t wanted_bytes, const std::string& where) {
-  const Identifier properties = opened(H5Dget_create_plist(dataset), where, "is damaged");
-  if (H5Pget_layout(properties.get()) != H5D_CONTIGUOUS ||
-      H5Pget_external_count(properties.get()) != 0 ||
-      H5Dget_storage_size(dataset) != wanted_bytes) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("{}: is not stored contiguously in this file; write it without chunks, "
-                            "compression or external storage",
-                            where));
-  }
-}
-
 }  // namespace
 
 Group::Group(Identifier group, std::string file, std::string path, std::uint64_t file_bytes)
@@ -213,11 +123,8 @@ Group Group::create_group(const std::string& name) const {
 
 void Group::write_text(const std::string& attribute, std::string_view text) const {
   const std::string where = describe(attribute);
-  const Identifier type = written(H5Tcopy(H5T_C_S1), where);
   // A type of size 0 does not exist: an empty text is one NUL of padding.
-  check_written(H5Tset_size(type.get(), std::max<std::size_t>(1, text.size())), where);
-  check_written(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), where);
-  check_written(H5Tset_cset(type.get(), H5T_CSET_UTF8), where);
+  const Identifier type = text_type(std::max<std::size_t>(1, text.size()), where);
   const Identifier scalar = written(H5Screate(H5S_SCALAR), where);
   const std::string terminated(text);
   write_raw_attribute(group_.get(), attribute, type.get(), scalar.get(), terminated.c_str(), where);
@@ -241,14 +148,6 @@ void Group::write_attribute(const std::string& attribute,
   const Identifier space = line_of(values.size(), where);
   write_raw_attribute(
       group_.get(), attribute, type_of<std::uint64_t>(), space.get(), values.data(), where);
-}
-
-void Group::write_dataset(const std::string& name, std::span<const float> values) const {
-  write_line(group_.get(), name, values, describe(name));
-}
-
-void Group::write_dataset(const std::string& name, std::span<const double> values) const {
-  write_line(group_.get(), name, values, describe(name));
 }
 
 std::vector<std::string> Group::names() const {
@@ -344,57 +243,5 @@ std::vector<std::uint64_t> Group::read_attribute_list(const std::string& attribu
              "the attribute is damaged");
   return values;
 }
-
-struct Group::Line {
-  Identifier data;
-  Identifier space;
-  std::uint64_t size = 0;
-};
-
-// A dataset that is one line of T, all of it in this file.
-template <typename T>
-Group::Line Group::open_line(const std::string& name) const {
-  const std::string where = describe(name);
-  if (!has(name)) {
-    throw Error(ErrorCode::kInput, fmt::format("{}: the dataset is missing", where));
-  }
-  Identifier dataset =
-      opened(H5Dopen2(group_.get(), name.c_str(), H5P_DEFAULT), where, "is not a readable dataset");
-  const Identifier type = opened(H5Dget_type(dataset.get()), where, "is damaged");
-  require_type<T>(type.get(), where);
-  Identifier space = opened(H5Dget_space(dataset.get()), where, "is damaged");
-  const std::size_t size = line_size(space.get(), sizeof(T), file_bytes_, where);
-  require_contiguous(dataset.get(), size * sizeof(T), where);
-  return {std::move(dataset), std::move(space), size};
-}
-
-template <typename T>
-std::vector<T> Group::read_dataset(const std::string& name, std::optional<Range> part) const {
-  const std::string where = describe(name);
-  const Line line = open_line<T>(name);
-  const hsize_t first = part ? part->first : 0;
-  const hsize_t size = part ? part->size : line.size;
-  std::vector<T> values(narrow<std::size_t>(std::uint64_t{size}));
-  if (!values.empty()) {
-    const Identifier memory = opened(H5Screate_simple(1, &size, nullptr), where, "is too large");
-    const hid_t space = line.space.get();
-    check_read(H5Sselect_hyperslab(space, H5S_SELECT_SET, &first, nullptr, &size, nullptr),
-               where,
-               "is damaged");
-    check_read(H5Dread(line.data.get(), type_of<T>(), memory.get(), space, H5P_DEFAULT, &values[0]),
-               where,
-               "its values cannot be read; the file is damaged or cut short");
-  }
-  return values;
-}
-
-template <typename T>
-std::uint64_t Group::dataset_size(const std::string& name) const {
-  return open_line<T>(name).size;
-}
-
-template std::vector<float> Group::read_dataset(const std::string&, std::optional<Range>) const;
-template std::vector<double> Group::read_dataset(const std::string&, std::optional<Range>) const;
-template std::uint64_t Group::dataset_size<float>(const std::string&) const;
 
 }  // namespace quantmill::h5

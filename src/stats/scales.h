@@ -1,15 +1,21 @@
 #pragma once
 
 // The scales that a job chose, in HDF5 beside its output: what `verify` needs to prove the folds.
-// Schema 1: root attributes quantmill_kind = "scales", quantmill_schema = 1, quantmill_version;
-// one group per fold group below /groups: dataset s f32 [channels]; datasets alphas, betas and
-// errors f64 [A] (empty without a search); attributes alpha, beta f64 (NaN if the scales were not
-// searched; files of older programs lack beta and betas, which are then 0), reason (text, why s is
-// neutral or ""). Where the output has scales of activations, one group per activation, where it
-// has scales of the key-value cache one per layer's keys and values (layers.0.self_attn.k_cache),
-// below /inputs: dataset absmax f64 [columns], the recorded max |x|. Where block scales were
-// searched with the help of statistics, one dataset f32 [columns] per activation below /importance:
-// what the columns of its readers were weighed by, before folding.
+// Schema 2: root attributes quantmill_kind = "scales", quantmill_schema = 2, quantmill_version, and
+// three tables. A table is a group with a dataset names, text [rows] in ascending order; where rows
+// differ in length, the values of all stand one after the other in one dataset, and those of row i
+// are [offsets[i], offsets[i + 1]) of it, offsets being u64 [rows + 1].
+//   /groups      one row per fold group: s f32, by s_offsets; alphas, betas and errors f64, by
+//                candidate_offsets (no candidates without a search); alpha and beta f64 [rows] (NaN
+//                if the scales were not searched); reasons text [rows] (why s is neutral or "")
+//   /inputs      absmax f64, by offsets: the recorded max |x| of each column, where the output has
+//                scales of activations a row for each, where it has scales of the key-value cache
+//                one for each layer's keys and values (layers.0.self_attn.k_cache)
+//   /importance  values f32, by offsets: where block scales were searched with the help of
+//                statistics, what the columns of an activation's readers were weighed by, before
+//                folding
+// /inputs and /importance are there if they have a row. Schema 1, which is read too, has a group of
+// HDF5 for each row, "/" in its name as "%2F" and "%" as "%25": a fifth of a millisecond each.
 
 #include <filesystem>
 #include <map>

@@ -14,7 +14,10 @@ void write_schema(const h5::Group& root, std::string_view kind, std::int64_t sch
   root.write_text("quantmill_version", program_version());
 }
 
-void check_schema(const h5::Group& root, std::string_view kind, std::int64_t schema) {
+std::int64_t check_schema(const h5::Group& root,
+                          std::string_view kind,
+                          std::int64_t oldest,
+                          std::int64_t newest) {
   if (!root.has_attribute("quantmill_kind")) {
     throw Error(ErrorCode::kInput,
                 fmt::format("{}: the attribute quantmill_kind is missing; the file was not written "
@@ -30,14 +33,16 @@ void check_schema(const h5::Group& root, std::string_view kind, std::int64_t sch
             "{}: the file's kind is \"{}\"; \"{}\" is wanted", root.describe(), found_kind, kind));
   }
   const auto found_schema = root.read_attribute<std::int64_t>("quantmill_schema");
-  if (found_schema != schema) {
+  if (found_schema < oldest || found_schema > newest) {
     throw Error(ErrorCode::kInput,
                 fmt::format("{}: the file has schema {}; this program reads schema {}; use the "
                             "version of quantmill that wrote the file",
                             root.describe(),
                             found_schema,
-                            schema));
+                            oldest == newest ? fmt::format("{}", newest)
+                                             : fmt::format("{} to {}", oldest, newest)));
   }
+  return found_schema;
 }
 
 std::string encode_object_name(std::string_view name) {

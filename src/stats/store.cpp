@@ -95,7 +95,7 @@ void write_statistics(const std::filesystem::path& file,
 Statistics read_statistics(const std::filesystem::path& file) {
   const h5::Reader reader(file);
   const h5::Group root = reader.root();
-  check_schema(root, kKind, kSchema);
+  check_schema(root, kKind, kSchema, kSchema);
   const h5::Group inputs = root.open_group("inputs");
   Statistics statistics;
   for (const std::string& object : inputs.names()) {

@@ -31,14 +31,14 @@ def largest_difference(model, wanted):
 
 def read_scales(out):
     """Fold group -> s, read by HDF5's own h5dump."""
-    listing = subprocess.run(["h5dump", "-n", out / "quantmill_scales.h5"], capture_output=True, text=True, check=True)
-    groups = re.findall(r"dataset +/groups/(.+)/s$", listing.stdout, re.M)
-    scales = {}
-    for group in groups:
-        dump = subprocess.run(["h5dump", "-y", "-w", "1", "-m", "%.9g", "-d", f"/groups/{group}/s", out / "quantmill_scales.h5"],
-                              capture_output=True, text=True, check=True)
-        data = dump.stdout[dump.stdout.index("DATA {") + 6:]
-        scales[group] = np.array([float(x) for x in re.findall(r"[-+.0-9e]+", data)])
+    def dump(name, *options):
+        dumped = subprocess.run(["h5dump", "-y", "-w", "0", *options, "-d", f"/groups/{name}", out / "quantmill_scales.h5"],
+                                capture_output=True, text=True, check=True).stdout
+        return dumped[dumped.index("DATA {") + 6:]
+    names = re.findall(r'"([^"\\]+)[^"]*"', dump("names"))
+    offsets = [int(number) for number in re.findall(r"\d+", dump("s_offsets"))]
+    values = np.array([float(x) for x in re.findall(r"[-+.0-9e]+", dump("s", "-m", "%.9g"))])
+    scales = {name: values[begin:end] for name, begin, end in zip(names, offsets, offsets[1:], strict=False)}
     return scales
 
 

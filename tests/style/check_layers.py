@@ -29,7 +29,7 @@ THIRD_PARTY = {
     r"(gtest|gmock|benchmark)/.*": r"",
 }
 # C headers of the operating system, and who may use them.
-SYSTEM = r"(sys/.*|fcntl|unistd|fnmatch|signal|sched|pthread|cpuid|dlfcn)\.h"
+SYSTEM = r"(sys/.*|fcntl|unistd|fnmatch|malloc|signal|sched|pthread|cpuid|dlfcn)\.h"
 SYSTEM_USERS = r"(src/(base|comm|device|pipeline)|jobs)/[^/]+\.cpp|src/base/handle\.h|src/stats/h5(_\w+)?\.cpp"
 
 

@@ -150,7 +150,7 @@ Json tensor_json(const QwixTensor& tensor,
 std::string abstract_json(const Plan& plan) {
   std::unordered_map<std::string, std::string> files;
   for (const OutputShard& shard : plan.shards) {
-    for (const TensorEntry& entry : shard.tensors) {
+    for (const TensorEntry& entry : shard.tensors()) {
       files[entry.name] = shard.file_name;
     }
   }

@@ -64,12 +64,14 @@ class QwixPlacer {
         }
       }
     }
-    plan_.shards = place_tensors(
-        wanted, plan_.recipe.max_shard_bytes == 0 ? kShardBytes : plan_.recipe.max_shard_bytes);
+    PlacedTensors placed = place_tensors(
+        std::move(wanted),
+        plan_.recipe.max_shard_bytes == 0 ? kShardBytes : plan_.recipe.max_shard_bytes);
+    plan_.shards = std::move(placed.shards);
     std::unordered_map<std::string, TensorPlace> places;
     for (std::size_t shard = 0; shard < plan_.shards.size(); ++shard) {
       plan_.output_bytes += plan_.shards[shard].size_bytes();
-      for (const TensorEntry& entry : plan_.shards[shard].tensors) {
+      for (const TensorEntry& entry : plan_.shards[shard].tensors()) {
         places[entry.name] = {shard, plan_.shards[shard].header.size() + entry.begin, entry.dtype};
       }
     }

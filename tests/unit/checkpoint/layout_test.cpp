@@ -33,7 +33,7 @@ std::vector<TensorToPlace> tensors_of(const Checkpoint& checkpoint) {
 
 std::vector<std::string> names_of(const OutputShard& shard) {
   std::vector<std::string> names;
-  for (const TensorEntry& tensor : shard.tensors) {
+  for (const TensorEntry& tensor : shard.tensors()) {
     names.push_back(tensor.name);
   }
   return names;
@@ -44,7 +44,7 @@ TEST(PlaceTensors, ReproducesTheHeaderOfAFileOfTheLibrary) {
   std::vector<TensorToPlace> tensors =
       tensors_of(Checkpoint::open_file(golden("seed/as-written/model.safetensors")));
   std::reverse(tensors.begin(), tensors.end());
-  const std::vector<OutputShard> shards = place_tensors(tensors, 0);
+  const std::vector<OutputShard> shards = place_tensors(tensors, 0).shards;
   ASSERT_EQ(shards.size(), 1U);
   const std::string file = test::read_text(golden("seed/as-written/model.safetensors"));
   EXPECT_EQ(shards[0].header, file.substr(0, shards[0].header.size()));
@@ -75,9 +75,9 @@ TEST(PlaceTensors, OrdersDtypesAsTheLibraryDoes) {
   for (const DType dtype : wanted) {
     tensors.insert(tensors.begin(), {std::string(dtype_name(dtype)), dtype, {8}, "x.safetensors"});
   }
-  const std::vector<OutputShard> shards = place_tensors(tensors, 0);
+  const std::vector<OutputShard> shards = place_tensors(tensors, 0).shards;
   std::vector<DType> found;
-  for (const TensorEntry& tensor : shards.at(0).tensors) {
+  for (const TensorEntry& tensor : shards.at(0).tensors()) {
     found.push_back(tensor.dtype);
   }
   EXPECT_EQ(found, wanted);
@@ -87,7 +87,8 @@ TEST(PlaceTensors, KeepsEachTensorInItsFile) {
   const std::vector<OutputShard> shards = place_tensors({{"b", DType::kU8, {1}, "2.safetensors"},
                                                          {"a", DType::kU8, {1}, "1.safetensors"},
                                                          {"c", DType::kF32, {1}, "2.safetensors"}},
-                                                        0);
+                                                        0)
+                                              .shards;
   ASSERT_EQ(shards.size(), 2U);
   EXPECT_EQ(shards[0].file_name, "2.safetensors");
   EXPECT_THAT(names_of(shards[0]), ElementsAre("c", "b"));
@@ -100,7 +101,8 @@ TEST(PlaceTensors, FillsShardsUpToTheLimit) {
                                                          {"c", DType::kU8, {1}, ""},
                                                          {"d", DType::kU8, {50}, ""},
                                                          {"e", DType::kU8, {1}, ""}},
-                                                        10);
+                                                        10)
+                                              .shards;
   ASSERT_EQ(shards.size(), 4U);
   EXPECT_THAT(names_of(shards[0]), ElementsAre("a", "b"));
   EXPECT_THAT(names_of(shards[1]), ElementsAre("c"));
@@ -111,17 +113,19 @@ TEST(PlaceTensors, FillsShardsUpToTheLimit) {
 }
 
 TEST(PlaceTensors, OneShardIsCalledModel) {
-  EXPECT_EQ(place_tensors({{"a", DType::kU8, {4}, "x"}}, 10).at(0).file_name, "model.safetensors");
+  EXPECT_EQ(place_tensors({{"a", DType::kU8, {4}, "x"}}, 10).shards.at(0).file_name,
+            "model.safetensors");
 }
 
 TEST(PlaceTensors, WhatStaysWithThePreviousTensorIsNeverCutOff) {
   const std::vector<OutputShard> shards = place_tensors({{"a", DType::kU8, {6}, ""},
                                                          {"b", DType::kU8, {3}, ""},
                                                          {"b_scale", DType::kU8, {2}, "", true}},
-                                                        10);
+                                                        10)
+                                              .shards;
   ASSERT_EQ(shards.size(), 2U);
-  EXPECT_EQ(shards[0].tensors.size(), 1U);
-  EXPECT_EQ(shards[1].tensors.size(), 2U);
+  EXPECT_EQ(shards[0].tensors().size(), 1U);
+  EXPECT_EQ(shards[1].tensors().size(), 2U);
 }
 
 TEST(PlaceTensors, TwoTensorsOfOneNameAreRefused) {
@@ -145,13 +149,13 @@ TEST(PlaceTensors, ASizeThatOverflowsIsRefused) {
 // Python's json.dumps wrote that file; the final newline is what save_pretrained adds.
 TEST(PrintIndex, ReproducesAnIndexOfHuggingFacesLibraries) {
   const Checkpoint checkpoint = Checkpoint::open(golden("dflash2-tiny/sharded"));
-  EXPECT_EQ(print_index(place_tensors(tensors_of(checkpoint), 0)),
+  EXPECT_EQ(print_index(place_tensors(tensors_of(checkpoint), 0).shards),
             test::read_text(golden("dflash2-tiny/sharded/model.safetensors.index.json")) + "\n");
 }
 
 TEST(PrintIndex, IsReadBack) {
   const CheckpointIndex index = parse_checkpoint_index(
-      print_index(place_tensors({{"\u00e9", DType::kU8, {1}, "1.safetensors"}}, 0)));
+      print_index(place_tensors({{"\u00e9", DType::kU8, {1}, "1.safetensors"}}, 0).shards));
   EXPECT_THAT(index.weight_map, ElementsAre(testing::Pair("\u00e9", "1.safetensors")));
 }
 

@@ -33,10 +33,16 @@ TEST(AssignToNodes, OneNodeTakesAll) {
 
 TEST(WorkerBufferBytes, SharesTheMemoryAmongThreads) {
   const std::uint64_t mebibyte = std::uint64_t{1} << 20;
-  EXPECT_EQ(worker_buffer_bytes(80 * mebibyte, 4, mebibyte), 2 * mebibyte);
-  EXPECT_EQ(worker_buffer_bytes(8192 * mebibyte, 4, mebibyte), 8 * mebibyte);  // more does not help
-  EXPECT_THROW((void)worker_buffer_bytes(60 * mebibyte, 1, mebibyte), Error);
-  EXPECT_THROW((void)worker_buffer_bytes(67 * mebibyte, 4, mebibyte), Error);
+  EXPECT_EQ(worker_buffer_bytes(80 * mebibyte, 0, 4, mebibyte, 8 * mebibyte), 2 * mebibyte);
+  EXPECT_EQ(worker_buffer_bytes(8192 * mebibyte, 0, 4, mebibyte, 8 * mebibyte),
+            8 * mebibyte);  // more does not help
+  EXPECT_THROW((void)worker_buffer_bytes(60 * mebibyte, 0, 1, mebibyte, 8 * mebibyte), Error);
+  // Beside what the model takes.
+  EXPECT_EQ(worker_buffer_bytes(120 * mebibyte, 40 * mebibyte, 4, mebibyte, 8 * mebibyte),
+            2 * mebibyte);
+  EXPECT_THROW((void)worker_buffer_bytes(107 * mebibyte, 40 * mebibyte, 4, mebibyte, 8 * mebibyte),
+               Error);
+  EXPECT_THROW((void)worker_buffer_bytes(67 * mebibyte, 0, 4, mebibyte, 8 * mebibyte), Error);
 }
 
 }  // namespace

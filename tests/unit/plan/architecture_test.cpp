@@ -142,7 +142,7 @@ TEST(ResolveDFlash2, QuantizesTheSevenLinearsOfALayerAndFc) {
   std::vector<std::string> names;
   for (const ModelTensor& model_tensor : resolve_tiny().tensors) {
     if (model_tensor.quantizable) {
-      names.push_back(model_tensor.module);
+      names.push_back(model_tensor.module());
     }
   }
   EXPECT_THAT(names,
@@ -174,7 +174,7 @@ TEST(ResolveDFlash2, DescribesTensors) {
   EXPECT_EQ(norm.layer, std::nullopt);
   const ModelTensor& codebook = named(architecture, "candidate_selector.successor_codebook");
   EXPECT_EQ(codebook.role, TensorRole::kOther);
-  EXPECT_EQ(codebook.module, "candidate_selector.successor_codebook");
+  EXPECT_EQ(codebook.module(), "candidate_selector.successor_codebook");
   EXPECT_EQ(architecture.server_layer_offset, 12U);
 }
 
@@ -290,7 +290,7 @@ TEST(ResolveDFlash2, TakesThePrefixAsWell) {
   }
   const ResolvedArchitecture architecture =
       resolve_architecture(load_architecture("dflash2"), tiny_config(), tensors, false);
-  EXPECT_EQ(named(architecture, "model.fc.weight").module, "model.fc");
+  EXPECT_EQ(named(architecture, "model.fc.weight").module(), "model.fc");
   EXPECT_THAT(names_of(architecture, activation_named(architecture, "fc").readers),
               ElementsAre("model.fc.weight"));
 }

@@ -121,7 +121,7 @@ TEST(Language, SlicesAreTensorsOfTheirOwn) {
   EXPECT_EQ(up.stored, 1U);
   EXPECT_EQ(up.slice, 1U);
   EXPECT_EQ(up.out_features(), 8U);
-  EXPECT_EQ(up.module, "model.up");
+  EXPECT_EQ(up.module(), "model.up");
   ASSERT_EQ(up.written_as.size(), 2U);
   EXPECT_EQ(up.written_as[1].name, "model.1.up");  // with the prefix of the stored name
   EXPECT_EQ(up.written_as[1].rows.row(3), 7U);

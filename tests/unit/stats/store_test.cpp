@@ -2,7 +2,9 @@
 
 #include <hdf5.h>
 
+#include <array>
 #include <chrono>
+#include <ctime>
 #include <functional>
 #include <limits>
 #include <thread>
@@ -221,6 +223,31 @@ TEST_F(Store, HoldsLongTexts) {
   EXPECT_EQ(read_statistics(file_).at("plain").source, std::string(100'000, 'x'));
 }
 
+// As programs before schema 2 wrote scales: a group for each.
+void write_scales_of_schema_1(const std::filesystem::path& file) {
+  h5::Writer writer(file);
+  {
+    const h5::Group root = writer.root();
+    root.write_text("quantmill_kind", "scales");
+    root.write_attribute("quantmill_schema", std::int64_t{1});
+    root.write_text("quantmill_version", "1.0");
+    const h5::Group groups = root.create_group("groups");
+    for (const auto& [name, s] :
+         {std::pair("qkv", std::vector<float>{1, 2}), {"layers.0%2Fodd", std::vector<float>{3}}}) {
+      const h5::Group group = groups.create_group(name);
+      group.write_dataset("s", s);
+      group.write_dataset("alphas", std::vector<double>{0, 0.5});
+      group.write_dataset("errors", std::vector<double>{2, 1});
+      group.write_attribute("alpha", 0.5);
+      group.write_text("reason", "before");
+    }
+    const std::vector<double> maxima = {4, 0};
+    root.create_group("inputs").create_group("a%2Fb").write_dataset("absmax", maxima);
+    root.create_group("importance").write_dataset("a%2Fb", std::vector<float>{0.5F});
+  }
+  writer.commit();
+}
+
 // h5py writes a str as text of variable length, UTF-8.
 TEST_F(Store, ReadsTextOfVariableLength) {
   const auto write_variable = [](hid_t at, const char* attribute, const char* value) {
@@ -233,13 +260,12 @@ TEST_F(Store, ReadsTextOfVariableLength) {
         H5Acreate2(at, attribute, type.get(), scalar.get(), H5P_DEFAULT, H5P_DEFAULT));
     ASSERT_GE(H5Awrite(created.get(), type.get(), &value), 0);
   };
-  write_scales(
-      file_,
-      {{"qkv", {{1, 2}, {}, {}, {}, 1, 0, "before"}}, {"o", {{3}, {}, {}, {}, 1, 0, "before"}}});
+  write_scales_of_schema_1(file_);
   const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   write_variable(file, "quantmill_kind", "scales");
   write_variable(file, "quantmill_version", "1.0");
-  for (const auto& [group, reason] : {std::pair("/groups/qkv", "caf\xc3\xa9"), {"/groups/o", ""}}) {
+  for (const auto& [group, reason] :
+       {std::pair("/groups/qkv", "caf\xc3\xa9"), {"/groups/layers.0%2Fodd", ""}}) {
     const h5::Identifier opened(H5Gopen2(file, group, H5P_DEFAULT));
     write_variable(opened.get(), "reason", reason);
   }
@@ -247,7 +273,7 @@ TEST_F(Store, ReadsTextOfVariableLength) {
   const ScaleTable found = read_scales(file_);
   EXPECT_EQ(found.at("qkv").reason, "caf\xc3\xa9");
   EXPECT_EQ(found.at("qkv").s, (std::vector<float>{1, 2}));
-  EXPECT_EQ(found.at("o").reason, "");
+  EXPECT_EQ(found.at("layers.0/odd").reason, "");
 }
 
 TEST_F(Store, RefusesAnAttributeThatIsNoText) {
@@ -495,6 +521,61 @@ TEST_F(Store, ReadsScalesThatWereWritten) {
   EXPECT_EQ(neutral.reason, "no statistics");
 }
 
+TEST_F(Store, ReadsScalesOfSchema1) {
+  write_scales_of_schema_1(file_);
+  const ScaleTable found = read_scales(file_);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found.at("layers.0/odd").s, (std::vector<float>{3}));
+  EXPECT_EQ(found.at("qkv").alphas, (std::vector<double>{0, 0.5}));
+  EXPECT_EQ(found.at("qkv").betas, (std::vector<double>{0, 0}));  // as those of the oldest programs
+  EXPECT_EQ(found.at("qkv").alpha, 0.5);
+  EXPECT_EQ(found.at("qkv").reason, "before");
+  EXPECT_EQ(read_input_maxima(file_), (InputMaxima{{"a/b", {4, 0}}}));
+  EXPECT_EQ(read_importance(file_), (ImportanceTable{{"a/b", {0.5F}}}));
+}
+
+// Rows are read a million values at a time; these are of three readings, one of them of one row.
+TEST_F(Store, ReadsScalesOfManyChannels) {
+  ScaleTable scales;
+  for (const auto& [name, channels] :
+       {std::pair("a", 600'000), {"b", 600'000}, {"c", 0}, {"d", 3}, {"e", 1'200'000}}) {
+    GroupScales& group = scales[name];
+    for (int channel = 0; channel < channels; ++channel) {
+      group.s.push_back(static_cast<float>(channel + 1));
+    }
+  }
+  write_scales(file_, scales);
+  const ScaleTable found = read_scales(file_);
+  for (const auto& [name, group] : scales) {
+    EXPECT_EQ(found.at(name).s, group.s) << name;
+  }
+}
+
+TEST_F(Store, ReadsTheMaximaThatWereWrittenBesideScales) {
+  const InputMaxima maxima{{"layers.0/odd", {0.5, 3}}, {"layers.1", {0}}};
+  write_scales(file_, example_scales(), maxima);
+  EXPECT_EQ(read_input_maxima(file_), maxima);
+  EXPECT_EQ(read_scales(file_).size(), 2U);
+}
+
+TEST_F(Store, ScalesOfNoGroupsAreAFileToo) {
+  write_scales(file_, {});
+  EXPECT_TRUE(read_scales(file_).empty());
+}
+
+// A trillion parameters have 23,000 groups, which rank 0 writes while all others wait.
+TEST_F(Store, ScalesOfThousandsOfGroupsTakeNoTime) {
+  ScaleTable scales;
+  for (int group = 0; group < 20'000; ++group) {
+    scales["layers." + std::to_string(group) + ".mlp.experts.down"].s = {1, 2};
+  }
+  const std::clock_t begun = std::clock();
+  write_scales(file_, scales);
+  EXPECT_EQ(read_scales(file_).size(), scales.size());
+  const double seconds = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 2);  // 0.1; with a group of HDF5 for each 14
+}
+
 TEST_F(Store, ScalesGiveTheSameBytes) {
   write_scales(file_, example_scales());
   write_scales(folder_.path() / "again.h5", example_scales());
@@ -513,7 +594,7 @@ TEST_F(Store, ReadsTheImportanceThatWasWrittenBesideScales) {
 TEST_F(Store, RefusesImportanceThatIsNotPositive) {
   write_scales(file_, {}, {}, {{"layers.0", {1, 0}}});
   EXPECT_THAT(refusal_of(read_importance),
-              HasSubstr("/importance/layers.0: the importance of column 1 is 0"));
+              HasSubstr("/importance: layers.0: the importance of column 1 is 0"));
 }
 
 TEST_F(Store, RefusesStatisticsForScales) {
@@ -526,14 +607,123 @@ TEST_F(Store, RefusesScalesThatAreNotPositive) {
   scales.at("layers.0.mlp.down").s[2] = 0;
   write_scales(file_, scales);
   EXPECT_THAT(refusal_of(read_scales),
-              HasSubstr("/groups/layers.0.mlp.down/s: the scale of channel 2 is 0"));
+              HasSubstr("/groups: layers.0.mlp.down: the scale of channel 2 is 0"));
 }
 
-TEST_F(Store, RefusesErrorsWithoutAlphas) {
-  ScaleTable scales = example_scales();
-  scales.at("layers.0.mlp.down").errors.pop_back();
-  write_scales(file_, scales);
-  EXPECT_THAT(refusal_of(read_scales), HasSubstr("has 3 alphas, 3 betas and 2 errors"));
+TEST_F(Store, RefusesMaximaThatAreNegative) {
+  write_scales(file_, {}, {{"a", {1, 2}}, {"b", {0, -1}}});
+  EXPECT_THAT(refusal_of(read_input_maxima),
+              HasSubstr("/inputs: b: the maximum of column 1 is -1"));
+}
+
+// What a table of scales can be that does not hold together.
+class DamagedScales : public Store {
+ protected:
+  void SetUp() override {
+    write_scales(file_, example_scales());
+    writable_ = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    ASSERT_GE(writable_, 0);
+  }
+
+  void overwrite(const char* path, hid_t type, hsize_t size, const void* values) {
+    ASSERT_GE(H5Ldelete(writable_, path, H5P_DEFAULT), 0);
+    const h5::Identifier space(H5Screate_simple(1, &size, nullptr));
+    const h5::Identifier dataset(
+        H5Dcreate2(writable_, path, type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    if (values != nullptr) {
+      ASSERT_GE(H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), 0);
+    }
+  }
+
+  void overwrite_numbers(const char* path, const std::vector<double>& values) {
+    overwrite(path, H5T_IEEE_F64LE, values.size(), values.data());
+  }
+
+  void overwrite_names(std::size_t length, hsize_t size, const void* values) {
+    const h5::Identifier type(H5Tcopy(H5T_C_S1));
+    H5Tset_size(type.get(), length);
+    overwrite("/groups/names", type.get(), size, values);
+  }
+
+  void overwrite_offsets(const char* path, const std::vector<std::uint64_t>& values) {
+    overwrite(path, H5T_STD_U64LE, values.size(), values.data());
+  }
+
+  std::string refused() {
+    EXPECT_GE(H5Fclose(writable_), 0);
+    return refusal_of(read_scales);
+  }
+
+  hid_t writable_ = -1;
+};
+
+TEST_F(DamagedScales, OffsetsThatGoBackAreRefused) {
+  overwrite_offsets("/groups/s_offsets", {0, 6, 5});
+  EXPECT_THAT(refused(), HasSubstr("/groups/s_offsets: does not divide the 5 values of s among 2"));
+}
+
+TEST_F(DamagedScales, OffsetsBeyondTheValuesAreRefused) {
+  overwrite_offsets("/groups/s_offsets", {0, 3, UINT64_MAX});
+  EXPECT_THAT(refused(), HasSubstr("/groups/s_offsets: does not divide the 5 values of s among 2"));
+}
+
+TEST_F(DamagedScales, OffsetsThatBeginLateAreRefused) {
+  overwrite_offsets("/groups/candidate_offsets", {1, 3, 3});
+  EXPECT_THAT(refused(), HasSubstr("/groups/candidate_offsets: does not divide the 3 values of"));
+}
+
+TEST_F(DamagedScales, TooFewOffsetsAreRefused) {
+  overwrite_offsets("/groups/s_offsets", {0, 5});
+  EXPECT_THAT(refused(), HasSubstr("among 2 rows"));
+}
+
+TEST_F(DamagedScales, NoOffsetsAreRefused) {
+  overwrite_offsets("/groups/s_offsets", {});
+  EXPECT_THAT(refused(), HasSubstr("among 2 rows"));
+}
+
+TEST_F(DamagedScales, FewerErrorsThanAlphasAreRefused) {
+  overwrite_numbers("/groups/errors", {1, 2});
+  EXPECT_THAT(refused(), HasSubstr("candidate_offsets: does not divide the 2 values of errors"));
+}
+
+TEST_F(DamagedScales, AColumnOfAnotherLengthIsRefused) {
+  overwrite_numbers("/groups/alpha", {1});
+  EXPECT_THAT(refused(), HasSubstr("/groups/alpha: has 1 values; one for each of 2 names"));
+}
+
+TEST_F(DamagedScales, ANameThatIsThereTwiceIsRefused) {
+  overwrite_names(1, 2, "aa");
+  EXPECT_THAT(refused(), HasSubstr("/groups/names: \"a\" stands before \"a\""));
+}
+
+TEST_F(DamagedScales, NamesOfVariableLengthAreRefused) {
+  const std::array<const char*, 2> names = {"a", "b"};
+  overwrite_names(H5T_VARIABLE, names.size(), names.data());
+  EXPECT_THAT(refused(), HasSubstr("/groups/names: is not text of one length"));
+}
+
+TEST_F(DamagedScales, NamesThatAreNumbersAreRefused) {
+  overwrite_offsets("/groups/names", {1, 2});
+  EXPECT_THAT(refused(), HasSubstr("/groups/names: is not text of one length"));
+}
+
+TEST_F(DamagedScales, NamesThatTheFileCannotHoldAreRefused) {
+  overwrite_names(1 << 20, 1 << 20, nullptr);
+  EXPECT_THAT(refused(), HasSubstr("/groups/names: claims 1048576 values, more than the file"));
+}
+
+TEST_F(DamagedScales, AMissingColumnIsRefused) {
+  H5Ldelete(writable_, "/groups/reasons", H5P_DEFAULT);
+  EXPECT_THAT(refused(), HasSubstr("/groups/reasons: the dataset is missing"));
+}
+
+TEST_F(DamagedScales, ANewerSchemaIsRefused) {
+  const std::int64_t newer = 3;
+  const hid_t schema = H5Aopen(writable_, "quantmill_schema", H5P_DEFAULT);
+  ASSERT_GE(H5Awrite(schema, H5T_STD_I64LE, &newer), 0);
+  H5Aclose(schema);
+  EXPECT_THAT(refused(), HasSubstr("has schema 3; this program reads schema 1 to 2"));
 }
 
 }  // namespace
