@@ -60,17 +60,11 @@ std::uint64_t bytes_to_read(const Plan& plan) {
 
 // What is chosen block by block for every group, and the largest wave of what is found for it.
 std::uint64_t block_search_bytes(const Plan& plan) {
-  const std::vector<SearchChunk> chunks = cut_into_chunks(plan);
-  std::uint64_t held = 0;
-  for (const SearchWave& wave :
-       make_waves(plan, chunks, std::vector<bool>(plan.groups.size(), true), /*num_nodes=*/1)) {
-    held = std::max(held, held_bytes(plan, chunks, wave, /*num_nodes=*/1));
-  }
   std::uint64_t channels = 0;
   for (const FoldGroup& group : plan.architecture.fold_groups) {
     channels += group.num_channels;
   }
-  return held + sizeof(double) * channels;
+  return largest_wave_bytes(plan) + sizeof(double) * channels;
 }
 
 // Sums of every search task and its candidates, and of every write task.

@@ -86,8 +86,8 @@ std::uint64_t check_resources(const JobOptions& options,
                               const FeedbackFactors* feedback,
                               int num_threads);
 
-// What a rank holds of a model whatever its threads: headers, plan and scales, and what is made of
-// them for the files beside the weights.
+// What a rank holds of a model whatever its threads: headers, plan, scales, sums of the search, and
+// what is made of them for the files beside the weights.
 std::uint64_t model_bytes(const Checkpoint& checkpoint, const Plan& plan);
 std::uint64_t statistics_bytes(const Statistics& statistics);
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "pipeline/produce.h"
 #include "pipeline/run.h"
+#include "pipeline/search_chunks.h"
 #include "plan/tensor_parallel.h"
 #include "plan/tensor_scales.h"
 
@@ -74,6 +75,9 @@ std::uint64_t model_bytes(const Checkpoint& checkpoint, const Plan& plan) {
   bytes += kTaskBytes * (plan.write_tasks.size() + plan.search_tasks.size());
   for (const FoldGroup& group : plan.architecture.fold_groups) {
     bytes += kChannelBytes * group.num_channels;
+  }
+  if (plan.recipe.scaling == Scaling::kBlockGrid) {
+    bytes += largest_wave_bytes(plan);
   }
   return bytes;
 }

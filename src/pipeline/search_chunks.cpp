@@ -160,6 +160,17 @@ std::uint64_t held_bytes(const Plan& plan,
   return of_nodes / num_nodes + of_all;
 }
 
+std::uint64_t largest_wave_bytes(const Plan& plan) {
+  constexpr std::size_t kOneNode = 1;
+  const std::vector<SearchChunk> chunks = cut_into_chunks(plan);
+  std::uint64_t largest = 0;
+  for (const SearchWave& wave :
+       make_waves(plan, chunks, std::vector<bool>(plan.groups.size(), true), kOneNode)) {
+    largest = std::max(largest, held_bytes(plan, chunks, wave, kOneNode));
+  }
+  return largest;
+}
+
 WaveShare share_of_node(std::span<const SearchChunk> chunks,
                         const SearchWave& wave,
                         std::span<const int> node_ranks,

@@ -85,6 +85,9 @@ std::uint64_t held_bytes(const Plan& plan,
                          const SearchWave& wave,
                          std::size_t num_nodes);
 
+// The most that held_bytes says of a job on one node, where a rank holds more than on several.
+std::uint64_t largest_wave_bytes(const Plan& plan);
+
 // What one node does of a wave: the same cut chunks in both rounds, so that what the first finds
 // stays on the node; indices of chunks, largest first.
 struct WaveShare {
