@@ -24,6 +24,7 @@ namespace {
 constexpr std::uint64_t kMaxIndexBytes = 256'000'000;
 constexpr std::uint64_t kMaxConfigBytes = 64'000'000;
 constexpr std::size_t kMaxListedNames = 5;
+constexpr std::size_t kLeastDroppedBytes = std::size_t{256} << 10;
 constexpr std::size_t kMaxNameBytes = 4096;  // of a tensor; names go into messages and configs
 
 // What may hold weights in a model's folder; a folder that holds such files only is told from an
@@ -325,6 +326,9 @@ void Checkpoint::read(const SourceTensor& tensor,
   const std::uint64_t begin = shards_[tensor.shard].header.data_begin + tensor.entry.begin + offset;
   with_context("tensor " + quote_name(tensor.entry.name),
                [&] { files_[tensor.shard].read_at(begin, out); });
+  if (drops_what_is_read_ && out.size() >= kLeastDroppedBytes) {
+    files_[tensor.shard].drop_cached(begin, out.size());
+  }
 }
 
 void Checkpoint::expect_read(const SourceTensor& tensor,
@@ -332,6 +336,13 @@ void Checkpoint::expect_read(const SourceTensor& tensor,
                              std::uint64_t size_bytes) const {
   const std::uint64_t begin = shards_[tensor.shard].header.data_begin + tensor.entry.begin + offset;
   files_[tensor.shard].expect_read(begin, size_bytes);
+}
+
+void Checkpoint::drop_what_is_read() {
+  drops_what_is_read_ = true;
+  for (const File& file : files_) {
+    file.drop_cached(0, 0);
+  }
 }
 
 std::string Checkpoint::stored_header(std::size_t shard) const {
