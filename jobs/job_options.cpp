@@ -66,6 +66,14 @@ std::shared_ptr<JobCommandOptions> add_job_options(CLI::App& command) {
       ->check(CLI::Range(1, 1024))
       ->group(group);
   command
+      .add_option("--page-cache",
+                  options->page_cache,
+                  "what is read and written: keep it in the system's cache, drop it at once, or "
+                  "auto (default): drop what takes more than half of the memory")
+      ->type_name("USE")
+      ->check(CLI::IsMember({"auto", "keep", "drop"}))
+      ->group(group);
+  command
       .add_option("--backend",
                   options->backend,
                   "auto (default): the GPU where the build and the machine have one; cpu, cuda, "
@@ -177,6 +185,9 @@ JobOptions make_job_options(const JobCommandOptions& options) {
   job.command = command_line();
   job.check_tensor_parallel = options.check_tensor_parallel;
   job.memory_bytes = parse_size(options.memory);
+  job.page_cache = options.page_cache == "keep"   ? PageCache::kKeep
+                   : options.page_cache == "drop" ? PageCache::kDrop
+                                                  : PageCache::kAuto;
   job.overwrite = options.overwrite;
   job.follow_links = options.follow_links;
   job.start = options.resume    ? StartMode::kResume

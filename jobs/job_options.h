@@ -36,6 +36,7 @@ struct JobCommandOptions {
   bool no_journal = false;
   double checkpoint_interval_seconds = 30;
   double heartbeat_seconds = 60;
+  std::string page_cache = "auto";
   std::string progress = "auto";
   bool quiet = false;
   bool verbose = false;

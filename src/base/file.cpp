@@ -239,6 +239,13 @@ void File::expect_read(std::uint64_t offset, std::uint64_t size_bytes) const noe
   }
 }
 
+void File::drop_cached(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
+  (void)::posix_fadvise(descriptor_.get(),
+                        static_cast<::off_t>(offset),
+                        static_cast<::off_t>(size_bytes),
+                        POSIX_FADV_DONTNEED);
+}
+
 void File::write_at(std::uint64_t offset, std::span<const std::byte> data) const {
   const WorkTimer timer(Work::kWrite, data.size());
   std::size_t done = 0;
@@ -290,6 +297,14 @@ void File::begin_sync(std::uint64_t offset, std::uint64_t size_bytes) const noex
                           static_cast<::off_t>(offset),
                           static_cast<::off_t>(size_bytes),
                           SYNC_FILE_RANGE_WRITE);
+}
+
+void File::wait_for_sync(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
+  (void)::sync_file_range(
+      descriptor_.get(),
+      static_cast<::off_t>(offset),
+      static_cast<::off_t>(size_bytes),
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
 }
 
 void File::sync() const {

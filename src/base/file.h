@@ -46,6 +46,9 @@ class File {
   // Asks the system to bring these bytes into memory while the caller does something else. Advice:
   // nothing fails.
   void expect_read(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
+  // Lets the system forget whole pages of these bytes, as far as they are on the disk; 0 bytes: to
+  // the end. Advice: nothing fails.
+  void drop_cached(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
   // Writes all of `data` at `offset`; the error says how much was to be written and where,
   // and on a full disk how much is free.
   void write_at(std::uint64_t offset, std::span<const std::byte> data) const;
@@ -54,6 +57,9 @@ class File {
   // Asks the system to begin writing these bytes to the disk, so that sync() has less to wait for.
   // Advice: nothing fails.
   void begin_sync(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
+  // Waits until these bytes are on the disk or lost. What is lost counts as told to this file:
+  // sync() of another one, opened before, tells it. Nothing fails.
+  void wait_for_sync(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
   void sync() const;
 
  private:

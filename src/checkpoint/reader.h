@@ -69,6 +69,11 @@ class Checkpoint {
                    std::uint64_t offset,
                    std::uint64_t size_bytes) const;
 
+  // Lets the system forget what of the shards is in memory (File::drop_cached), and from now on
+  // also what read() has read, except little pieces: their neighbours are still to be read. Not
+  // while others read.
+  void drop_what_is_read();
+
   // The shard's first data_begin bytes as they are stored. kIo.
   [[nodiscard]] std::string stored_header(std::size_t shard) const;
 
@@ -97,6 +102,7 @@ class Checkpoint {
   std::vector<File> files_;  // one per shard
   std::vector<SourceTensor> tensors_;
   std::vector<std::size_t> by_name_;  // indices of tensors_, by name
+  bool drops_what_is_read_ = false;
 };
 
 }  // namespace quantmill

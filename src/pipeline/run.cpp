@@ -108,7 +108,7 @@ struct JobSubject {
   const Team& team;
   const Context& context;
   const Log& log;
-  const Checkpoint& checkpoint;
+  Checkpoint& checkpoint;
   const Plan& plan;
   const Statistics& statistics;
   const JobOptions& options;
@@ -119,6 +119,18 @@ struct JobSubject {
   bool resumed;
 };
 
+PageDrops page_drops_of(const JobSubject& job) {
+  const std::uint64_t num_nodes = job.team.node_ranks.size();
+  const PageDrops drops = page_drops(job.options.page_cache,
+                                     job.plan.source_bytes / num_nodes,
+                                     job.plan.output_bytes / num_nodes,
+                                     physical_memory_bytes());
+  if (drops.when_done) {
+    job.log.info("page cache: what is read and written does not stay in it (--page-cache)");
+  }
+  return drops;
+}
+
 // Search, measure, write, assemble, commit; the report. `work` is the leader's, null on other
 // ranks.
 std::string run_phases(const JobSubject& job,
@@ -127,6 +139,10 @@ std::string run_phases(const JobSubject& job,
                        PhaseClock& clock) {
   const Team& team = job.team;
   const Plan& plan = job.plan;
+  const PageDrops drops = page_drops_of(job);
+  if (drops.source_at_once) {
+    job.checkpoint.drop_what_is_read();
+  }
   const InputMaxima inputs = input_maxima(plan, job.statistics);
   const JobScales chosen = settle_scales(
       team, job.context, job.checkpoint, plan, job.statistics, inputs, job.options, journal);
@@ -157,6 +173,9 @@ std::string run_phases(const JobSubject& job,
   }
   check_interrupted(team);
 
+  if (drops.when_done) {
+    job.checkpoint.drop_what_is_read();
+  }
   const std::filesystem::path folder = WorkFolder::output_folder(job.options.out);
   const WrittenShards shards = write_shards(team,
                                             job.context,
@@ -168,7 +187,11 @@ std::string run_phases(const JobSubject& job,
                                             job.feedback,
                                             folder,
                                             job.buffer_bytes,
+                                            drops,
                                             journal);
+  if (drops.when_done) {
+    job.checkpoint.drop_what_is_read();  // what was left of it, between the pieces
+  }
   const double write_seconds = clock.finish("write");
   job.log.info(fmt::format("write: {} in {:.1f} s, {} of source",
                            format_size(plan.output_bytes),

@@ -14,6 +14,7 @@
 #include "checkpoint/reader.h"
 #include "device/context.h"
 #include "pipeline/feedback_factors.h"
+#include "pipeline/page_cache.h"
 #include "pipeline/team.h"
 #include "pipeline/work_folder.h"
 #include "plan/plan.h"
@@ -34,6 +35,7 @@ struct JobOptions {
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank
   bool overwrite = false;
   bool follow_links = false;  // of the source to places outside it
+  PageCache page_cache = PageCache::kAuto;
   StartMode start = StartMode::kStart;
   bool journal = true;  // note finished work, so that the job can be resumed
   std::chrono::milliseconds checkpoint_interval{30'000};  // how much work a crash may cost

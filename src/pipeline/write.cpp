@@ -93,12 +93,36 @@ void create_shards(const Team& team,
   }
 }
 
+// Drops what one worker writes from the page cache, each piece when the next is written: by then
+// there is little to wait for. Through a file of its own, so that no failure is lost on those that
+// are synced.
+class DropBehind {
+ public:
+  void wrote(const File& file, std::uint64_t offset, std::uint64_t size_bytes) {
+    if (file_) {
+      file_->wait_for_sync(offset_, size_bytes_);
+      file_->drop_cached(offset_, size_bytes_);
+    }
+    if (!file_ || file_->path() != file.path()) {
+      file_ = File::open_to_write(file.path());
+    }
+    offset_ = offset;
+    size_bytes_ = size_bytes;
+  }
+
+ private:
+  std::optional<File> file_;
+  std::uint64_t offset_ = 0;
+  std::uint64_t size_bytes_ = 0;
+};
+
 // Syncs and hashes the shards that this node finishes, shared among its ranks; `hashes` gets 32
 // characters a shard. What other nodes wrote to them is synced.
 void finish_shards(const Team& team,
                    const Plan& plan,
                    const std::vector<std::size_t>& node_of_shard,
                    const std::filesystem::path& folder,
+                   const PageDrops& drops,
                    std::string& hashes) {
   int turn = 0;
   for (std::size_t shard = 0; shard < plan.shards.size(); ++shard) {
@@ -108,7 +132,11 @@ void finish_shards(const Team& team,
     if (turn++ % team.node.size() == team.node.rank()) {
       const std::filesystem::path path = folder / plan.shards[shard].file_name;
       hashes.replace(shard * 32, 32, hash_file(path));
-      File::open_to_write(path).sync();
+      const File file = File::open_to_write(path);
+      file.sync();
+      if (drops.when_done) {
+        file.drop_cached(0, 0);
+      }
     }
   }
 }
@@ -192,6 +220,7 @@ WrittenShards write_shards(const Team& team,
                            FeedbackFactors* feedback,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
+                           const PageDrops& drops,
                            JobJournal& journal) {
   const std::vector<std::size_t> node_of_task = nodes_of_write_tasks(plan, team.node_ranks);
   const bool resumed = journal.num_tasks(JournalPhase::kWrite) > 0;
@@ -214,12 +243,17 @@ WrittenShards write_shards(const Team& team,
     }
   };
   journal.set_data_sync(sync_touched);
-  const Emit write =
-      [&](std::size_t shard, std::uint64_t file_offset, std::span<const std::byte> bytes) {
-        files[shard].write_at(file_offset, bytes);
-        files[shard].begin_sync(file_offset, bytes.size());
-        touched[shard] = true;
-      };
+  std::vector<DropBehind> behind(workers.size());
+  const auto write_of = [&](std::size_t worker) -> Emit {
+    return [&, worker](std::size_t shard, std::uint64_t offset, std::span<const std::byte> bytes) {
+      files[shard].write_at(offset, bytes);
+      files[shard].begin_sync(offset, bytes.size());
+      touched[shard] = true;
+      if (drops.output_at_once) {
+        behind[worker].wrote(files[shard], offset, bytes.size());
+      }
+    };
+  };
   std::vector<double> sums = earlier_sums(team, plan, journal);
   run_tasks(
       team,
@@ -233,7 +267,8 @@ WrittenShards write_shards(const Team& team,
        [&](std::size_t task) { return part_of_tensor(plan, task); }},
       [&](std::size_t task, int worker) {
         WorkErrors errors;
-        workers[static_cast<std::size_t>(worker)].produce(plan.write_tasks[task], write, errors);
+        const auto index = static_cast<std::size_t>(worker);
+        workers[index].produce(plan.write_tasks[task], write_of(index), errors);
         const std::span<double> found = std::span(sums).subspan(kNumSums * task, kNumSums);
         found[0] = errors.plain.squared_error;
         found[1] = errors.plain.squared_norm;
@@ -251,7 +286,7 @@ WrittenShards write_shards(const Team& team,
       });
   std::string hashes(plan.shards.size() * 32, ' ');
   const std::vector<std::size_t> node_of_shard = nodes_of_shards(plan, node_of_task);
-  team.world.collectively([&] { finish_shards(team, plan, node_of_shard, folder, hashes); });
+  team.world.collectively([&] { finish_shards(team, plan, node_of_shard, folder, drops, hashes); });
   team.world.sum_disjoint(sums);
   return {gather_files(team, plan, hashes), tensor_errors(plan, sums)};
 }

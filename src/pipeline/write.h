@@ -10,6 +10,7 @@
 #include "pipeline/fold_table.h"
 #include "pipeline/journal.h"
 #include "pipeline/manifest.h"
+#include "pipeline/page_cache.h"
 #include "pipeline/produce.h"
 #include "pipeline/team.h"
 #include "plan/column_importance.h"
@@ -29,7 +30,7 @@ struct WrittenShards {
 // Tasks that the journal has are not done again: their bytes are in the files. A finished task is
 // noted in the journal once its bytes are synced. `feedback`: as of RowProducer; what shares a
 // factor is then written together, on whichever rank. Errors, kInput: what RowProducer refuses.
-// kIo: also a file of an earlier run that is gone or has another size.
+// `drops`: of the output. kIo: also a file of an earlier run that is gone or has another size.
 WrittenShards write_shards(const Team& team,
                            const Context& context,
                            const Checkpoint& checkpoint,
@@ -40,6 +41,7 @@ WrittenShards write_shards(const Team& team,
                            FeedbackFactors* feedback,
                            const std::filesystem::path& folder,
                            std::uint64_t buffer_bytes,
+                           const PageDrops& drops,
                            JobJournal& journal);
 
 }  // namespace quantmill

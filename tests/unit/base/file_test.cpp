@@ -1,7 +1,13 @@
 #include "base/file.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -30,6 +36,44 @@ std::string read_at(const File& file, std::uint64_t offset, std::size_t count) {
   std::string text(count, '?');
   file.read_at(offset, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+// Pages of a file that are in memory.
+std::size_t resident_pages(const std::filesystem::path& path) {
+  const std::size_t size = std::filesystem::file_size(path);
+  const int descriptor = ::open(path.c_str(), O_RDONLY);
+  void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
+  ::close(descriptor);
+  std::vector<unsigned char> pages((size + 4095) / 4096);
+  EXPECT_EQ(::mincore(address, size, pages.data()), 0);
+  ::munmap(address, size);
+  return static_cast<std::size_t>(
+      std::ranges::count_if(pages, [](unsigned char page) { return (page & 1U) != 0; }));
+}
+
+TEST(File, DroppedPagesLeaveMemoryOnceTheyAreOnTheDisk) {
+  const TemporaryFolder folder;
+
+  struct statfs status {};
+
+  ASSERT_EQ(::statfs(folder.path().c_str(), &status), 0);
+  if (status.f_type == TMPFS_MAGIC) {
+    GTEST_SKIP() << "the temporary folder is memory itself (tmpfs): there is nothing to drop";
+  }
+  const std::filesystem::path path = folder.path() / "pages";
+  constexpr std::size_t kPages = 64;
+  const std::vector<std::byte> bytes(kPages * 4096, std::byte{7});
+  const File file = File::open_to_write(path);
+  file.write_at(0, bytes);
+  EXPECT_EQ(resident_pages(path), kPages);
+  file.begin_sync(0, bytes.size());
+  file.wait_for_sync(0, bytes.size());
+  file.drop_cached(0, bytes.size());
+  EXPECT_EQ(resident_pages(path), 0U);
+  EXPECT_EQ(read_at(File::open_to_read(path), bytes.size() - 3, 3), "\a\a\a");
+  EXPECT_GT(resident_pages(path), 0U);
+  file.drop_cached(0, 0);
+  EXPECT_EQ(resident_pages(path), 0U);
 }
 
 TEST(File, ReadsAtAnOffset) {
