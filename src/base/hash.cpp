@@ -30,7 +30,7 @@ std::string hexadecimal(XXH128_hash_t hash) {
 
 }  // namespace
 
-std::string hash_file(const std::filesystem::path& path) {
+std::string hash_file(const std::filesystem::path& path, bool drops) {
   const File file = File::open_to_read(path);
   const std::uint64_t size = file.size_bytes();
   const std::unique_ptr<XXH3_state_t, StateDeleter> state(XXH3_createState());
@@ -43,6 +43,9 @@ std::string hash_file(const std::filesystem::path& path) {
     const std::uint64_t count = std::min<std::uint64_t>(buffer.size(), size - offset);
     const std::span<std::byte> chunk(buffer.data(), narrow<std::size_t>(count));
     file.read_at(offset, chunk);
+    if (drops) {
+      file.drop_cached(offset, count);
+    }
     XXH3_128bits_update(state.get(), chunk.data(), chunk.size());
   }
   return hexadecimal(XXH3_128bits_digest(state.get()));

@@ -12,7 +12,8 @@
 namespace quantmill {
 
 // XXH3-128, 32 hexadecimal digits as `xxh128sum` prints them. kIo if the file can't be read.
-std::string hash_file(const std::filesystem::path& path);
+// `drops`: lets the system forget what was read (File::drop_cached).
+std::string hash_file(const std::filesystem::path& path, bool drops = false);
 std::string hash_text(std::string_view text);
 
 // XXH3-64.

@@ -24,7 +24,9 @@ namespace {
 // A model of 90,000 tensors has an index of 10 MB.
 constexpr std::uint64_t kMaxIndexBytes = 256'000'000;
 constexpr std::uint64_t kMaxConfigBytes = 64'000'000;
-constexpr std::size_t kLeastDroppedBytes = std::size_t{256} << 10;
+// Smaller pieces are of rows that lie apart: the system has read what is between them, too.
+constexpr std::uint64_t kLeastDroppedBytes = std::uint64_t{256} << 10;
+constexpr std::uint64_t kMostLittleBytes = std::uint64_t{16} << 20;
 constexpr std::size_t kMaxNameBytes = 4096;  // of a tensor; names go into messages and configs
 
 [[noreturn]] void fail(const std::string& message) {
@@ -203,9 +205,7 @@ void Checkpoint::read(const SourceTensor& tensor,
   const std::uint64_t begin = shards_[tensor.shard].data_begin + tensor.entry.begin + offset;
   with_context("tensor " + quote_name(tensor.entry.name),
                [&] { files_[tensor.shard].read_at(begin, out); });
-  if (drops_what_is_read_ && out.size() >= kLeastDroppedBytes) {
-    files_[tensor.shard].drop_cached(begin, out.size());
-  }
+  drop_read(tensor.shard, begin, out.size());
 }
 
 void Checkpoint::expect_read(const SourceTensor& tensor,
@@ -216,9 +216,23 @@ void Checkpoint::expect_read(const SourceTensor& tensor,
 }
 
 void Checkpoint::drop_what_is_read() {
-  drops_what_is_read_ = true;
-  for (const File& file : files_) {
-    file.drop_cached(0, 0);
+  little_ = std::make_unique<std::atomic<std::uint64_t>>(kMostLittleBytes);
+  drop_read(0, 0, 0);
+}
+
+void Checkpoint::drop_read(std::size_t shard,
+                           std::uint64_t offset,
+                           std::uint64_t size_bytes) const {
+  if (little_ == nullptr) {
+    return;
+  }
+  if (size_bytes >= kLeastDroppedBytes) {
+    files_[shard].drop_cached(offset, size_bytes);
+  } else if ((*little_ += size_bytes) >= kMostLittleBytes) {
+    *little_ = 0;
+    for (const File& file : files_) {
+      file.drop_cached(0, 0);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 // All headers are checked when it is opened; tensors are read by byte range, never whole unless
 // asked.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -70,8 +71,8 @@ class Checkpoint {
                    std::uint64_t size_bytes) const;
 
   // Lets the system forget what of the shards is in memory (File::drop_cached), and from now on
-  // also what read() has read, except little pieces: their neighbours are still to be read. Not
-  // while others read.
+  // also what read() has read; after little pieces, whose neighbours are still to be read, now and
+  // then everything. Not while others read.
   void drop_what_is_read();
 
   // The shard's first data_begin bytes as they are stored. kIo.
@@ -92,6 +93,8 @@ class Checkpoint {
  private:
   Checkpoint() = default;
 
+  void drop_read(std::size_t shard, std::uint64_t offset, std::uint64_t size_bytes) const;
+
   void add_shard(const std::string& file_name);
   void sort_names();
   void check_against_index(const CheckpointIndex& index) const;
@@ -102,7 +105,8 @@ class Checkpoint {
   std::vector<File> files_;  // one per shard
   std::vector<SourceTensor> tensors_;
   std::vector<std::size_t> by_name_;  // indices of tensors_, by name
-  bool drops_what_is_read_ = false;
+  // Bytes that were read in little pieces since pages were dropped. Null: none are.
+  std::unique_ptr<std::atomic<std::uint64_t>> little_;
 };
 
 }  // namespace quantmill

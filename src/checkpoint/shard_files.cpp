@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "checkpoint/json_events.h"
 
 namespace quantmill {
 namespace {

@@ -131,7 +131,7 @@ void finish_shards(const Team& team,
     }
     if (turn++ % team.node.size() == team.node.rank()) {
       const std::filesystem::path path = folder / plan.shards[shard].file_name;
-      hashes.replace(shard * 32, 32, hash_file(path));
+      hashes.replace(shard * 32, 32, hash_file(path, drops.output_at_once));
       const File file = File::open_to_write(path);
       file.sync();
       if (drops.when_done) {
