@@ -236,21 +236,28 @@ std::string describe_row(const h5::Group& group, const std::string& name) {
   return fmt::format("{}: {}", group.describe(), name);
 }
 
+// The same member of every row, from a dataset that has one after the other.
+template <typename T>
+void read_members(const h5::Group& group,
+                  const std::string& name,
+                  const std::string& offsets_name,
+                  std::vector<T> GroupScales::*values,
+                  std::vector<GroupScales>& rows) {
+  const std::vector<std::uint64_t> offsets =
+      read_offsets<T>(group, offsets_name, name, rows.size());
+  read_rows<T>(group, name, offsets, [&](std::size_t row, std::vector<T> found) {
+    rows[row].*values = std::move(found);
+  });
+}
+
 ScaleTable read_group_table(const h5::Group& group) {
   const std::vector<std::string> names = read_names(group);
   std::vector<GroupScales> rows(names.size());
-  const auto read = [&]<typename T>(const std::string& name,
-                                    const std::vector<std::uint64_t>& offsets,
-                                    std::vector<T> GroupScales::*values) {
-    read_rows<T>(group, name, offsets, [&](std::size_t row, std::vector<T> found) {
-      rows[row].*values = std::move(found);
-    });
-  };
-  read("s", read_offsets<float>(group, "s_offsets", "s", names.size()), &GroupScales::s);
+  read_members(group, "s", "s_offsets", &GroupScales::s, rows);
   for (const auto& [name, values] : {std::pair("alphas", &GroupScales::alphas),
                                      std::pair("betas", &GroupScales::betas),
                                      std::pair("errors", &GroupScales::errors)}) {
-    read(name, read_offsets<double>(group, "candidate_offsets", name, names.size()), values);
+    read_members(group, name, "candidate_offsets", values, rows);
   }
   const std::vector<double> alpha = group.read_dataset<double>("alpha");
   const std::vector<double> beta = group.read_dataset<double>("beta");
