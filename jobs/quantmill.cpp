@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/version.h"
+#include "comm/mpi.h"
 #include "device/context.h"
 #include "jobs/arch.h"
 #include "jobs/command_io.h"
@@ -26,15 +26,9 @@
 
 namespace {
 
-// Whether this process speaks for the job: rank 0 under mpirun or srun, or alone. Before MPI is up
-// only the launcher's environment can tell.
+// Whether this process speaks for the job: rank 0 under mpirun or srun, or alone.
 bool speaks_for_the_job() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    if (const char* rank = std::getenv(name)) {
-      return std::string(rank) == "0";
-    }
-  }
-  return true;
+  return quantmill::launched_rank().value_or("0") == "0";
 }
 
 int fail(const quantmill::Error& error) {

@@ -216,8 +216,14 @@ void Checkpoint::expect_read(const SourceTensor& tensor,
 }
 
 void Checkpoint::drop_what_is_read() {
-  little_ = std::make_unique<std::atomic<std::uint64_t>>(kMostLittleBytes);
-  drop_read(0, 0, 0);
+  little_ = std::make_unique<std::atomic<std::uint64_t>>(0);
+  drop_all();
+}
+
+void Checkpoint::drop_all() const {
+  for (const File& file : files_) {
+    file.drop_cached(0, 0);
+  }
 }
 
 void Checkpoint::drop_read(std::size_t shard,
@@ -230,9 +236,7 @@ void Checkpoint::drop_read(std::size_t shard,
     files_[shard].drop_cached(offset, size_bytes);
   } else if ((*little_ += size_bytes) >= kMostLittleBytes) {
     *little_ = 0;
-    for (const File& file : files_) {
-      file.drop_cached(0, 0);
-    }
+    drop_all();
   }
 }
 

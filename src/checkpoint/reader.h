@@ -93,6 +93,7 @@ class Checkpoint {
  private:
   Checkpoint() = default;
 
+  void drop_all() const;
   void drop_read(std::size_t shard, std::uint64_t offset, std::uint64_t size_bytes) const;
 
   void add_shard(const std::string& file_name);

@@ -49,9 +49,7 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 void choose_transports_of_one_machine() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  const bool other_launcher =
-      std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr;
-  const bool alone = ranks == nullptr && !other_launcher;
+  const bool alone = !launched_rank();
   if (alone) {
     ::setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   }
@@ -61,6 +59,15 @@ void choose_transports_of_one_machine() {
 }
 
 }  // namespace
+
+std::optional<std::string_view> launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) {
+      return rank;
+    }
+  }
+  return std::nullopt;
+}
 
 MpiEnvironment::MpiEnvironment() : uncaught_(std::uncaught_exceptions()) {
   choose_transports_of_one_machine();

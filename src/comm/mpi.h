@@ -12,11 +12,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
 
 namespace quantmill {
+
+// What the launcher (mpirun, srun) calls this rank, before MPI is up; nothing without one.
+std::optional<std::string_view> launched_rank();
 
 // Initializes MPI (funneled) and finalizes it. Construct once, in a main, before there are threads:
 // ranks that are all on one machine get Open MPI's `pml` ob1, and one without a launcher

@@ -5,6 +5,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -49,6 +50,13 @@ def machine(folder):
 def describe(where):
     return (f"{where['cpu']}, {where['cores']} cores, {where['vectors']}, {where['memory_gib']} GiB, files on {where['file_system']}, "
             f"{where['system']}; load average when it began {where['load_at_start']}")
+
+
+def make_drafter(folder, gigabytes):
+    """A drafter of random weights, folder/drafter, with the statistics folder/calib of two ranks. Returns the drafter."""
+    subprocess.run([sys.executable, ROOT / "scripts" / "make_demo_drafter.py", folder, "--gigabytes", str(gigabytes), "--parts", "2"],
+                   check=True, stdout=subprocess.DEVNULL)
+    return folder / "drafter"
 
 
 def safetensors_header(shapes):

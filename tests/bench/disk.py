@@ -5,7 +5,7 @@
 
 Makes two files in FOLDER, whose file system is what is measured. Methods alternate, so that a machine whose speed drifts does
 not favour any. The best run counts, beside the median: what disturbs a run, others on the machine or a hypervisor that has to
-give memory back, only ever makes it slower. Each is a process of its own (build/cpu/bin/io_bench, or $IO_BENCH). Before a cold
+give memory back, only ever makes it slower. Each is a process of its own (io_bench, beside the program). Before a cold
 read the file's pages are dropped; a hypervisor's or a disk's own cache is out of reach. CPU seconds are those of the process:
 what kernel threads write back is not in them. io_uring is measured where liburing-dev was there when this was built. "left in the cache": pages of the file when all is done.
 """
@@ -17,9 +17,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench_support import ROOT, describe, machine, write_json
+from bench_support import PROGRAM, describe, machine, write_json
 
-IO_BENCH = Path(os.environ.get("IO_BENCH", ROOT / "build" / "cpu" / "bin" / "io_bench"))
+IO_BENCH = PROGRAM.parent / "io_bench"
 READING = {
     "pread": "pread",
     "pread-ahead": "pread, WILLNEED a piece ahead, 128 KiB at a time (the job)",

@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench_support import PROGRAM, ROOT, describe, launch, machine, measured, summary, write_json
+from bench_support import PROGRAM, ROOT, describe, launch, machine, make_drafter, measured, summary, write_json
 
 sys.path.append(str(ROOT / "tests" / "support"))
 from pictures import bars  # noqa: E402
@@ -147,11 +147,6 @@ class Bench:
 def cpu_seconds():
     """Of this process and of those that it waited for."""
     return sum(os.times()[:4])
-
-
-def make_drafter(folder, gigabytes):
-    subprocess.run([sys.executable, ROOT / "scripts" / "make_demo_drafter.py", folder, "--gigabytes", str(gigabytes), "--parts", "2"],
-                   check=True, stdout=subprocess.DEVNULL)
 
 
 def run_all(bench):

@@ -10,11 +10,10 @@ import collections
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from bench_support import PROGRAM, ROOT, describe, machine, write_json
+from bench_support import PROGRAM, describe, machine, make_drafter, write_json
 
 # The first that fits. Names of functions without their parameters; of the kernel all that is not named here is its own row.
 KINDS = (
@@ -84,8 +83,7 @@ def main():
         parser.error("it needs `perf` (Debian: linux-perf)")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     if not (arguments.folder / "drafter").exists():
-        subprocess.run([sys.executable, ROOT / "scripts" / "make_demo_drafter.py", arguments.folder, "--gigabytes", str(arguments.gigabytes),
-                        "--parts", "2"], check=True, stdout=subprocess.DEVNULL)
+        make_drafter(arguments.folder, arguments.gigabytes)
     found = {"machine": machine(arguments.folder), "jobs": {what: profile(arguments.folder, what, arguments.runs) for what in JOBS}}
     if arguments.table:
         arguments.table.write_text(table(found))

@@ -11,22 +11,15 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from bench_support import PROGRAM, ROOT, describe, launch, machine, measured, safetensors_header, write_json
+from bench_support import PROGRAM, describe, launch, machine, make_drafter, measured, safetensors_header, write_json
 
 HIDDEN, LAYERS = 64, 8
 NEAREST, DEFAULT = "round to nearest", "default"
-
-
-def make_drafter(folder, gigabytes):
-    subprocess.run([sys.executable, ROOT / "scripts" / "make_demo_drafter.py", folder, "--gigabytes", str(gigabytes)], check=True,
-                   stdout=subprocess.DEVNULL)
-    return folder / "drafter"
 
 
 def make_experts(folder, tensors, gigabytes):
