@@ -45,13 +45,16 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 
 // Open MPI takes a fifth of a second to look for networks, and alone as long again to start and end
 // a daemon. Ranks of one machine need neither: what the user has not set is set for them, before
-// MPI reads it.
+// MPI reads it. All ranks that are alone share one session directory, which the first to end
+// removes under the one that starts: they make none, and open no port.
 void choose_transports_of_one_machine() {
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   const bool alone = !launched_rank();
   if (alone) {
     ::setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+    ::setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
+    ::setenv("OMPI_MCA_btl", "self", 0);
   }
   if (alone || (ranks != nullptr && here != nullptr && std::string_view(ranks) == here)) {
     ::setenv("OMPI_MCA_pml", "ob1", 0);  // shared memory, and TCP

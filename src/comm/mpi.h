@@ -23,8 +23,8 @@ namespace quantmill {
 std::optional<std::string_view> launched_rank();
 
 // Initializes MPI (funneled) and finalizes it. Construct once, in a main, before there are threads:
-// ranks that are all on one machine get Open MPI's `pml` ob1, and one without a launcher
-// `ess_singleton_isolated`, where the environment has none.
+// ranks that are all on one machine get Open MPI's `pml` ob1, and one without a launcher runs
+// isolated (no daemon, session directory or port), where the environment does not say otherwise.
 // Destroyed while an exception is in flight it does not finalize: that would wait for ranks that
 // never come.
 class MpiEnvironment {
