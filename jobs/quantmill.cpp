@@ -23,6 +23,7 @@
 #include "jobs/report.h"
 #include "jobs/stats.h"
 #include "jobs/verify.h"
+#include "stats/h5_process.h"
 
 namespace {
 
@@ -97,6 +98,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const auto status = quantmill::h5::serve_read_tree({argv, static_cast<std::size_t>(argc)})) {
+    return *status;
+  }
   try {
     return run(argc, argv);
   } catch (const std::exception& exception) {

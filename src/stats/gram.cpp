@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "stats/h5.h"
+#include "stats/h5_reader.h"
 #include "stats/schema.h"
 
 namespace quantmill {

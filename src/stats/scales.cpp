@@ -113,7 +113,7 @@ std::vector<std::string> names_of(const std::map<std::string, Row>& table) {
 
 // `values_of` gives the values of a row of `table`.
 template <typename T, typename Table, typename ValuesOf>
-void write_rows(const h5::Group& group,
+void write_rows(const h5::GroupWriter& group,
                 const std::string& name,
                 const std::string& offsets_name,
                 const Table& table,
@@ -131,7 +131,7 @@ void write_rows(const h5::Group& group,
   }
 }
 
-void write_group_table(const h5::Group& group, const ScaleTable& scales) {
+void write_group_table(const h5::GroupWriter& group, const ScaleTable& scales) {
   std::vector<double> alpha;
   std::vector<double> beta;
   std::vector<std::string> reasons;
@@ -301,19 +301,19 @@ void write_scales(const std::filesystem::path& file,
                   const ImportanceTable& importance) {
   h5::Writer writer(file);
   {
-    const h5::Group root = writer.root();
+    const h5::GroupWriter root = writer.root();
     write_schema(root, kKind, kSchema);
     write_group_table(root.create_group("groups"), scales);
     const auto itself = [](const auto& row) -> const auto& {
       return row;
     };
     if (!inputs.empty()) {
-      const h5::Group maxima = root.create_group("inputs");
+      const h5::GroupWriter maxima = root.create_group("inputs");
       maxima.write_text_list("names", names_of(inputs));
       write_rows<double>(maxima, "absmax", "offsets", inputs, itself);
     }
     if (!importance.empty()) {
-      const h5::Group columns = root.create_group("importance");
+      const h5::GroupWriter columns = root.create_group("importance");
       columns.write_text_list("names", names_of(importance));
       write_rows<float>(columns, "values", "offsets", importance, itself);
     }

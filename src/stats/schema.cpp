@@ -8,7 +8,7 @@
 
 namespace quantmill {
 
-void write_schema(const h5::Group& root, std::string_view kind, std::int64_t schema) {
+void write_schema(const h5::GroupWriter& root, std::string_view kind, std::int64_t schema) {
   root.write_text("quantmill_kind", kind);
   root.write_attribute("quantmill_schema", schema);
   root.write_text("quantmill_version", program_version());

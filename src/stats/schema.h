@@ -6,12 +6,13 @@
 #include <string>
 #include <string_view>
 
-#include "stats/h5.h"
+#include "stats/h5_reader.h"
+#include "stats/h5_writer.h"
 
 namespace quantmill {
 
 // Root attributes quantmill_kind (text), quantmill_schema (i64), quantmill_version (text).
-void write_schema(const h5::Group& root, std::string_view kind, std::int64_t schema);
+void write_schema(const h5::GroupWriter& root, std::string_view kind, std::int64_t schema);
 
 // The file's schema. kInput if the file is of another kind, or of a schema that is not in [oldest,
 // newest].

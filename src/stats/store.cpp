@@ -17,7 +17,9 @@ constexpr std::int64_t kSchema = 1;
 constexpr const char* kReplicatedText = "replicated";
 constexpr const char* kRowText = "row";
 
-void write_input(const h5::Group& group, const InputStatistics& input, const LowerTriangle& gram) {
+void write_input(const h5::GroupWriter& group,
+                 const InputStatistics& input,
+                 const LowerTriangle& gram) {
   group.write_dataset("absmean", input.absmean);
   if (!input.sqmean.empty()) {
     group.write_dataset("sqmean", input.sqmean);
@@ -80,9 +82,9 @@ void write_statistics(const std::filesystem::path& file,
   check_statistics(statistics);
   h5::Writer writer(file);
   {
-    const h5::Group root = writer.root();
+    const h5::GroupWriter root = writer.root();
     write_schema(root, kKind, kSchema);
-    const h5::Group inputs = root.create_group("inputs");
+    const h5::GroupWriter inputs = root.create_group("inputs");
     for (const auto& [name, input] : statistics) {
       write_input(inputs.create_group(encode_object_name(name)),
                   input,

@@ -17,7 +17,7 @@ THIRD_PARTY = {
     r"mpi\.h": r"src/comm/[^/]+\.cpp",
     r"nccl\.h": r"src/comm/nccl(_library)?\.(h|cpp)",
     r"cuda_runtime\.h": r"src/comm/nccl\.cpp|src/device/cuda_\w+\.(h|cpp)",
-    r"(hdf5|H5\w+)\.h": r"src/stats/h5(_\w+)?\.(h|cpp)",
+    r"(hdf5|H5\w+)\.h": r"src/stats/h5_\w+\.(h|cpp)",
     r"zip\.h": r"src/stats/[^/]+\.cpp",
     r"xxhash\.h": r"src/base/hash\.cpp",
     r"pcre2\.h": r"src/base/regular_expression\.cpp",
@@ -29,12 +29,12 @@ THIRD_PARTY = {
     r"(gtest|gmock|benchmark)/.*": r"",
 }
 # C headers of the operating system, and who may use them.
-SYSTEM = r"(sys/.*|fcntl|unistd|fnmatch|malloc|signal|sched|pthread|cpuid|dlfcn)\.h"
-SYSTEM_USERS = r"(src/(base|comm|device|pipeline)|jobs)/[^/]+\.cpp|src/base/handle\.h|src/stats/h5(_\w+)?\.cpp"
+SYSTEM = r"(sys/.*|fcntl|unistd|spawn|fnmatch|malloc|signal|sched|pthread|cpuid|dlfcn)\.h"
+SYSTEM_USERS = r"(src/(base|comm|device|pipeline)|jobs)/[^/]+\.cpp|src/base/handle\.h|src/stats/h5_process\.cpp"
 
 
 def module_of(path):
-    """src/stats/h5.cpp -> stats; kernels/cpu/mx.cpp -> kernels; None for tests and the like."""
+    """src/stats/gram.cpp -> stats; kernels/cpu/mx.cpp -> kernels; None for tests and the like."""
     if path.startswith("src/"):
         return path.split("/")[1]
     return path.split("/")[0] if path.startswith(("kernels/", "jobs/")) else None

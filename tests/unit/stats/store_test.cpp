@@ -13,7 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "stats/h5.h"
+#include "stats/h5_library.h"
+#include "stats/h5_reader.h"
+#include "stats/h5_writer.h"
 #include "stats/scales.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
@@ -24,7 +26,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-static_assert(!std::is_copy_constructible_v<h5::Group>);
+static_assert(!std::is_copy_constructible_v<h5::GroupWriter>);
 static_assert(std::is_nothrow_move_constructible_v<h5::Identifier>);
 
 Statistics example() {
@@ -227,14 +229,14 @@ TEST_F(Store, HoldsLongTexts) {
 void write_scales_of_schema_1(const std::filesystem::path& file) {
   h5::Writer writer(file);
   {
-    const h5::Group root = writer.root();
+    const h5::GroupWriter root = writer.root();
     root.write_text("quantmill_kind", "scales");
     root.write_attribute("quantmill_schema", std::int64_t{1});
     root.write_text("quantmill_version", "1.0");
-    const h5::Group groups = root.create_group("groups");
+    const h5::GroupWriter groups = root.create_group("groups");
     for (const auto& [name, s] :
          {std::pair("qkv", std::vector<float>{1, 2}), {"layers.0%2Fodd", std::vector<float>{3}}}) {
-      const h5::Group group = groups.create_group(name);
+      const h5::GroupWriter group = groups.create_group(name);
       group.write_dataset("s", s);
       group.write_dataset("alphas", std::vector<double>{0, 0.5});
       group.write_dataset("errors", std::vector<double>{2, 1});
