@@ -15,7 +15,7 @@ struct ScaleGrid {
   Index cols;
   Index first_row;
 
-  QUANTMILL_BODY float at(Index row, Index col) const {
+  [[nodiscard]] QUANTMILL_BODY float at(Index row, Index col) const {
     return scales[(first_row + row) / rows * scale_cols + col / cols];
   }
 };

@@ -166,20 +166,20 @@ struct IntFields {
   bool is_awq;
   bool is_offset;
 
-  QUANTMILL_BODY Index count() const { return 32 / bits; }
+  [[nodiscard]] QUANTMILL_BODY Index count() const { return 32 / bits; }
 
-  QUANTMILL_BODY Index column_of(Index field) const {
+  [[nodiscard]] QUANTMILL_BODY Index column_of(Index field) const {
     return !is_awq ? field : field < 4 ? 2 * field : 2 * field - 7;
   }
 
-  QUANTMILL_BODY std::uint32_t pack(std::int8_t code, Index field) const {
+  [[nodiscard]] QUANTMILL_BODY std::uint32_t pack(std::int8_t code, Index field) const {
     const std::uint32_t offset = is_offset ? 1U << (bits - 1) : 0U;
     const std::uint32_t mask = (1U << bits) - 1U;
     return ((static_cast<std::uint32_t>(static_cast<std::int32_t>(code)) + offset) & mask)
            << (field * bits);
   }
 
-  QUANTMILL_BODY std::int8_t unpack(std::uint32_t word, Index field) const {
+  [[nodiscard]] QUANTMILL_BODY std::int8_t unpack(std::uint32_t word, Index field) const {
     const int half = 1 << (bits - 1);
     const auto value = static_cast<int>((word >> (field * bits)) & ((1U << bits) - 1U));
     const int shifted = is_offset ? value - half : value < half ? value : value - 2 * half;

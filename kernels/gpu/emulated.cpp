@@ -8,6 +8,7 @@ namespace {
 
 template <typename Body>
 void emulate(GpuQueue& queue, const Body& body, Index num_threads) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): that of an emulated GPU
   static_cast<EmulatedQueue&>(queue).run([&] {
     for (Index block = 0; block < num_blocks(num_threads); ++block) {
       for (Index thread = 0; thread < kBlockThreads; ++thread) {

@@ -20,11 +20,9 @@ Error Error::agreed() const {
   return copy;
 }
 
-void check_invariant(bool holds, const char* what, const char* file, int line) {
-  if (!holds) {
-    throw Error(ErrorCode::kInternal,
-                fmt::format("internal fault at {}:{}: {}; please report it", file, line, what));
-  }
+void fail_invariant(const char* what, const char* file, int line) {
+  throw Error(ErrorCode::kInternal,
+              fmt::format("internal fault at {}:{}: {}; please report it", file, line, what));
 }
 
 Error as_error(const std::exception& exception) {

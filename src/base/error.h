@@ -48,11 +48,18 @@ class Error : public std::exception {
   bool agreed_ = false;
 };
 
+// Throws kInternal.
+[[noreturn]] void fail_invariant(const char* what, const char* file, int line);
+
 // Throws kInternal unless `holds`: a broken precondition of our own making, never of the data's.
-void check_invariant(bool holds,
-                     const char* what,
-                     const char* file = __builtin_FILE(),
-                     int line = __builtin_LINE());
+inline void check_invariant(bool holds,
+                            const char* what,
+                            const char* file = __builtin_FILE(),
+                            int line = __builtin_LINE()) {
+  if (!holds) {
+    fail_invariant(what, file, line);
+  }
+}
 
 // Runs `body`; an Error that leaves it gets `context` put before its message.
 template <typename Body>

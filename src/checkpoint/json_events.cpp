@@ -49,9 +49,9 @@ class SaxHandler {
 
   bool end_array() { return leave(JsonEvent::Kind::kEndArray); }
 
-  bool parse_error(std::size_t position,
-                   const std::string& last_token,
-                   const nlohmann::json::exception& /*error*/) {
+  static bool parse_error(std::size_t position,
+                          const std::string& last_token,
+                          const nlohmann::json::exception& /*error*/) {
     throw Error(
         ErrorCode::kInput,
         fmt::format(

@@ -82,10 +82,11 @@ std::string_view isa_name(Isa isa) {
 }
 
 Isa best_isa() {
-  const bool avx2 = __builtin_cpu_supports("avx2") != 0;
-  const bool avx512 =
-      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
+  const auto avx2 = static_cast<bool>(__builtin_cpu_supports("avx2"));
+  const bool avx512 = static_cast<bool>(__builtin_cpu_supports("avx512f")) &&
+                      static_cast<bool>(__builtin_cpu_supports("avx512bw")) &&
+                      static_cast<bool>(__builtin_cpu_supports("avx512vl")) &&
+                      static_cast<bool>(__builtin_cpu_supports("avx512dq"));
   if (avx2 && avx512) {
     return Isa::kAvx512;
   }

@@ -125,7 +125,7 @@ void Gpu::release(std::byte* memory) noexcept {
 }
 
 bool Gpu::holds(const void* address) const noexcept {
-  const std::less<const void*> before;
+  const std::less<> before;
   return !before(address, memory_.data()) && before(address, memory_.data() + memory_.size());
 }
 

@@ -20,6 +20,9 @@ namespace quantmill {
 // thread at a time. Errors, kDevice: whatever the device reports, with the operation.
 class GpuQueue {
  public:
+  GpuQueue() = default;
+  GpuQueue(const GpuQueue&) = delete;
+  GpuQueue& operator=(const GpuQueue&) = delete;
   virtual ~GpuQueue() = default;
 
   // Host to device; `from` can change as soon as it returns.
@@ -38,6 +41,9 @@ class GpuQueue {
 // What differs between the makers of devices.
 class GpuDriver {
  public:
+  GpuDriver() = default;
+  GpuDriver(const GpuDriver&) = delete;
+  GpuDriver& operator=(const GpuDriver&) = delete;
   virtual ~GpuDriver() = default;
 
   // As it is told to people: "NVIDIA H200".

@@ -116,6 +116,7 @@ MagnitudeTable measure_column_magnitudes(const Team& team,
     return std::span(all).subspan(offsets[task] + num_columns(task), num_columns(task));
   };
   std::vector<MagnitudeMeter> workers;
+  workers.reserve(static_cast<std::size_t>(team.num_threads));
   for (int worker = 0; worker < team.num_threads; ++worker) {
     workers.emplace_back(context, checkpoint, plan);
   }

@@ -21,7 +21,7 @@ constexpr std::size_t kWorstTensors = 6;
 float parse_float_bits(const std::string& hex) {
   std::uint32_t bits = 0;
   const auto [end, failure] = std::from_chars(hex.data(), hex.data() + hex.size(), bits, 16);
-  const float value = std::bit_cast<float>(bits);
+  const auto value = std::bit_cast<float>(bits);
   if (failure != std::errc() || end != hex.data() + hex.size() || !(value > 0) || value > 1e30F) {
     throw Error(ErrorCode::kInput, fmt::format("'{}' is not the bits of a positive float", hex));
   }

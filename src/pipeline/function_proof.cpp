@@ -54,7 +54,7 @@ class EdgeProver {
         exact_folds_(exact_folds(plan, scales, folds)),
         truth_(truth) {}
 
-  EdgeProof prove(const Edge& edge) const {
+  [[nodiscard]] EdgeProof prove(const Edge& edge) const {
     const Activation& activation = truth_.activations[edge.activation];
     const ColumnMap& columns = activation.columns;
     // Differs per edge, not per run: the proof gives the same numbers every time.
@@ -85,7 +85,7 @@ class EdgeProver {
     std::vector<double> stored;  // the same as it is stored
   };
 
-  Ratios producer_ratios(const Activation& activation) const {
+  [[nodiscard]] Ratios producer_ratios(const Activation& activation) const {
     const std::vector<double> ones(activation.columns.num_channels(), 1.0);
     Ratios ratios{ones, ones, ones};
     if (!activation.producer) {

@@ -41,6 +41,7 @@ std::vector<std::size_t> nodes_of_write_tasks(const Plan& plan, std::span<const 
   std::ranges::stable_sort(
       order, {}, [&](std::size_t task) { return shard_of(plan, plan.write_tasks[task]); });
   std::vector<std::uint64_t> costs;
+  costs.reserve(order.size());
   for (const std::size_t task : order) {
     costs.push_back(plan.write_tasks[task].cost);
   }

@@ -68,6 +68,7 @@ std::vector<std::size_t> own_tasks(const Team& team,
 template <typename Task>
 std::vector<std::uint64_t> costs_of(const std::vector<Task>& tasks) {
   std::vector<std::uint64_t> costs;
+  costs.reserve(tasks.size());
   for (const Task& task : tasks) {
     costs.push_back(task.cost);
   }
