@@ -209,6 +209,7 @@ void time_writing(const Context& context,
                             std::vector<float>(plan.tensors.size(), 1.0F),
                             {}};
   std::vector<RowProducer> workers;
+  workers.reserve(static_cast<std::size_t>(request.workers));
   for (int worker = 0; worker < request.workers; ++worker) {
     workers.emplace_back(
         context, checkpoint, plan, folds, ranges, importance, feedback, request.buffer_bytes);

@@ -177,7 +177,7 @@ std::uint64_t RowProducer::rows_worked(const TensorWork& work, std::uint64_t tog
 void RowProducer::emit_part(const OutputPlace& place,
                             std::uint64_t begin,
                             std::span<const std::byte> bytes,
-                            const Emit& emit) const {
+                            const Emit& emit) {
   const std::uint64_t piece = bytes.size() / place.stretches;
   for (std::uint64_t stretch = 0; piece > 0 && stretch < place.stretches; ++stretch) {
     emit(place.shard,

@@ -92,10 +92,10 @@ class RowProducer {
   [[nodiscard]] std::uint64_t rows_worked(const TensorWork& work, std::uint64_t together) const;
   // Rows of a work that fit into the buffers.
   [[nodiscard]] std::uint64_t rows_held(const TensorWork& work) const;
-  void emit_part(const OutputPlace& place,
-                 std::uint64_t begin,
-                 std::span<const std::byte> bytes,
-                 const Emit& emit) const;
+  static void emit_part(const OutputPlace& place,
+                        std::uint64_t begin,
+                        std::span<const std::byte> bytes,
+                        const Emit& emit);
   // Whether the codes of a tensor are carried over as they are stored.
   [[nodiscard]] bool carries(const TensorWork& work) const;
   // Fills encoded_parts_ with loaded rows of which that is so.

@@ -46,7 +46,7 @@ std::string progress_line(const Progress& progress, std::size_t columns) {
   }
   std::string line;
   for (const std::string& part : parts) {
-    const std::string longer = line.empty() ? part : line + "  " + part;
+    const std::string longer = line.empty() ? part : fmt::format("{}  {}", line, part);
     if (longer.size() > columns) {
       break;
     }

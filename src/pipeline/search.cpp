@@ -234,6 +234,7 @@ std::vector<double> weight_errors(const Team& team,
     return std::span(sums).subspan(task * num_candidates, num_candidates);
   };
   std::vector<TaskEvaluator> workers;
+  workers.reserve(static_cast<std::size_t>(team.num_threads));
   for (int worker = 0; worker < team.num_threads; ++worker) {
     workers.emplace_back(context, checkpoint, inputs, candidates);
   }

@@ -228,6 +228,7 @@ WrittenShards write_shards(const Team& team,
   team.world.collectively([&] { create_shards(team, plan, folder, resumed); });
   team.world.collectively([&] { files = open_shards(plan, folder); });
   std::vector<RowProducer> workers;
+  workers.reserve(static_cast<std::size_t>(team.num_threads));
   for (int worker = 0; worker < team.num_threads; ++worker) {
     workers.emplace_back(
         context, checkpoint, plan, folds, ranges, importance, feedback, buffer_bytes);

@@ -21,7 +21,7 @@ namespace quantmill {
 
 namespace {
 
-constexpr std::uint64_t kMaxArchitectureBytes = 16 * 1024 * 1024;
+constexpr std::uint64_t kMaxArchitectureBytes = std::uint64_t{16} << 20;
 
 [[noreturn]] void fail(const std::string& message) {
   throw Error(ErrorCode::kInput, message);

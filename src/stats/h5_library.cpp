@@ -44,6 +44,7 @@ std::string take_library_message() {
 }  // namespace
 
 void prepare_library() {
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-c-arrays,modernize-avoid-c-arrays): memory, no array
   const auto asked = std::make_unique_for_overwrite<std::byte[]>(kLibraryBytes);
   // So that the compiler can't leave it out.
   *static_cast<volatile std::byte*>(asked.get()) = std::byte{0};

@@ -90,12 +90,12 @@ Object take_object(Unpacker& packed, int depth) {
   object.kind = take_enum(packed, ObjectKind::kLink);
   object.problem = packed.take_sequence<std::string>();
   for (auto left = packed.take<std::size_t>(); left > 0; --left) {
-    std::string name = packed.take_sequence<std::string>();
+    auto name = packed.take_sequence<std::string>();
     object.attributes.emplace_hint(
         object.attributes.end(), std::move(name), take_attribute(packed));
   }
   for (auto left = packed.take<std::size_t>(); left > 0; --left) {
-    std::string name = packed.take_sequence<std::string>();
+    auto name = packed.take_sequence<std::string>();
     object.children.emplace_hint(
         object.children.end(), std::move(name), take_object(packed, depth + 1));
   }

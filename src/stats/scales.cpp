@@ -166,7 +166,7 @@ std::vector<std::string> read_names(const h5::Group& group) {
   const auto unsorted = std::ranges::adjacent_find(names, std::ranges::greater_equal());
   if (unsorted != names.end()) {
     throw Error(ErrorCode::kInput,
-                fmt::format("{}: \"{}\" stands before \"{}\"; names are in ascending order",
+                fmt::format(R"({}: "{}" stands before "{}"; names are in ascending order)",
                             group.describe("names"),
                             *unsorted,
                             *std::next(unsorted)));

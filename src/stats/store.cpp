@@ -64,7 +64,7 @@ InputStatistics read_input(const h5::Group& group) {
     input.part_channels = group.read_attribute_list("part_channels");
   } else if (partition != kReplicatedText) {
     throw Error(ErrorCode::kInput,
-                fmt::format("{}: is \"{}\"; \"{}\" or \"{}\" is wanted",
+                fmt::format(R"({}: is "{}"; "{}" or "{}" is wanted)",
                             group.describe("partition"),
                             partition,
                             kReplicatedText,
