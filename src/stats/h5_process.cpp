@@ -208,6 +208,7 @@ std::optional<int> serve_read_tree(std::span<char* const> arguments) {
     begins_processes = true;
     return std::nullopt;
   }
+  ::prctl(PR_SET_NAME, "quantmill-hdf5");
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit_library(arguments[2]);
   // Whatever the library left behind is not tidied up.
