@@ -43,12 +43,15 @@ std::string take_library_message() {
 
 }  // namespace
 
-void prepare_library() {
+void silence_library() {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+void ask_for_memory() {
   // NOLINTNEXTLINE(cppcoreguidelines-avoid-c-arrays,modernize-avoid-c-arrays): memory, no array
   const auto asked = std::make_unique_for_overwrite<std::byte[]>(kLibraryBytes);
   // So that the compiler can't leave it out.
   *static_cast<volatile std::byte*>(asked.get()) = std::byte{0};
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
 void fail(ErrorCode code, std::string_view what) {

@@ -25,9 +25,11 @@ struct IdentifierTraits {
 
 using Identifier = UniqueHandle<IdentifierTraits>;
 
-// Before the library is used: it will print nothing, and there is memory for what it may need
-// (std::bad_alloc otherwise; HDF5 1.10 crashes if an allocation fails).
-void prepare_library();
+// It must never print; what it would have printed goes into the Error.
+void silence_library();
+// That there is memory for what it may need of a file: std::bad_alloc otherwise, which can be told
+// to people. HDF5 1.10 crashes if an allocation fails.
+void ask_for_memory();
 
 // "what (HDF5: the innermost description of the library's error stack)".
 [[noreturn]] void fail(ErrorCode code, std::string_view what);

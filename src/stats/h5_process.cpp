@@ -28,6 +28,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/packing.h"
+#include "stats/h5_library.h"
 #include "stats/h5_walk.h"
 
 namespace quantmill::h5 {
@@ -55,6 +56,7 @@ constexpr std::uint8_t kIsError = 1;
 std::vector<std::byte> answer(const std::filesystem::path& file) {
   std::vector<std::byte> bytes;
   try {
+    ask_for_memory();
     const std::vector<std::byte> tree = serialize(walk_file(file));
     pack(bytes, kIsTree);
     pack_sequence(bytes, tree);
@@ -191,9 +193,11 @@ using Answer = std::variant<Object, Error>;
 std::optional<Answer> take_answer(std::span<const std::byte> bytes) {
   try {
     Unpacker packed(bytes);
-    if (packed.take<std::uint8_t>() == kIsTree) {
+    const auto kind = packed.take<std::uint8_t>();
+    if (kind == kIsTree) {
       return deserialize_object(packed.take_sequence<std::vector<std::byte>>());
     }
+    check_invariant(kind == kIsError, "an answer is a tree or an error");
     const auto code = packed.take<ErrorCode>();
     return Error(code, packed.take_sequence<std::string>());
   } catch (const Error&) {

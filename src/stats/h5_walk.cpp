@@ -257,7 +257,7 @@ class Walk {
 }  // namespace
 
 Object walk_file(const std::filesystem::path& file) {
-  prepare_library();
+  silence_library();
   const std::uint64_t file_bytes = File::open_to_read(file).size_bytes();
   const std::string where = fmt::format("\"{}\"", file.string());
   const Identifier access = file_access();

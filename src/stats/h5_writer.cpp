@@ -223,7 +223,8 @@ void GroupWriter::write_text_list(const std::string& name,
 }
 
 Writer::Writer(std::filesystem::path file) : file_(std::move(file)) {
-  prepare_library();
+  ask_for_memory();
+  silence_library();
   const Identifier access = memory_access(*memory_);
   const Identifier creation = timeless(H5P_FILE_CREATE);
   identifier_ = written(H5Fcreate(file_.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
