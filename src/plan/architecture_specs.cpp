@@ -35,7 +35,7 @@ RangeSpec read_range(const JsonValue& value, const std::string& where) {
                   reader.text_or_empty("stride"),
                   reader.text("size")};
   if (range.groups.empty() != range.stride.empty()) {
-    fail(fmt::format("{}: \"groups\" and \"stride\" come together", reader.where()));
+    fail(fmt::format(R"({}: "groups" and "stride" come together)", reader.where()));
   }
   return range;
 }
@@ -149,13 +149,13 @@ TensorSpec read_tensor_spec(const JsonValue& value) {
   spec.exclude_all = reader.text_or_empty("exclude");
   spec.exclude_layers = reader.text_or_empty("exclude_layers");
   if ((spec.quantizable || spec.transposed) && spec.role != TensorRole::kLinear) {
-    fail(fmt::format("{}: only a linear can have \"quantize\" or \"transposed\"", reader.where()));
+    fail(fmt::format(R"({}: only a linear can have "quantize" or "transposed")", reader.where()));
   }
   if (!spec.written_as.empty() && spec.slices.empty()) {
-    fail(fmt::format("{}: only \"slices\" can have \"written_as\"", reader.where()));
+    fail(fmt::format(R"({}: only "slices" can have "written_as")", reader.where()));
   }
   if (spec.optional && !spec.variant.empty()) {
-    fail(fmt::format("{}: \"optional\" or \"variant\", not both", reader.where()));
+    fail(fmt::format(R"({}: "optional" or "variant", not both)", reader.where()));
   }
   return spec;
 }
@@ -205,8 +205,7 @@ ActivationSpec read_activation_spec(const JsonValue& value) {
     fail(fmt::format("{}: \"readers\" must name at least one tensor", reader.where()));
   }
   if (!spec.producer && spec.no_fold_reason.empty()) {
-    fail(
-        fmt::format("{}: without a \"producer\" it needs \"no_fold\", the reason", reader.where()));
+    fail(fmt::format(R"({}: without a "producer" it needs "no_fold", the reason)", reader.where()));
   }
   return spec;
 }

@@ -35,8 +35,8 @@ std::optional<std::uint64_t> number_of(std::string_view layer) {
 
 CopiedParts::CopiedParts(std::vector<std::string> copied,
                          std::vector<PartLayers> layers,
-                         const std::vector<std::string>& prefixes)
-    : copied_(std::move(copied)), layers_(std::move(layers)), prefixes_(prefixes) {
+                         std::vector<std::string> prefixes)
+    : copied_(std::move(copied)), layers_(std::move(layers)), prefixes_(std::move(prefixes)) {
   prefixes_.emplace_back();
   std::ranges::stable_sort(prefixes_, std::ranges::greater(), &std::string::size);
 }

@@ -31,7 +31,7 @@ class CopiedParts {
   // `prefixes` without the empty one.
   CopiedParts(std::vector<std::string> copied,
               std::vector<PartLayers> layers,
-              const std::vector<std::string>& prefixes);
+              std::vector<std::string> prefixes);
 
   // The pattern that takes the tensor, if one does.
   [[nodiscard]] std::optional<std::string> pattern_of(const std::string& name) const;

@@ -80,7 +80,7 @@ class Evaluator {
     }
   }
 
-  std::uint64_t number(const Value& value) const {
+  [[nodiscard]] std::uint64_t number(const Value& value) const {
     if (value.kind != Value::Kind::kNumber) {
       fail(value.kind == Value::Kind::kText
                ? fmt::format("'{}' is a text where a number is wanted", value.text)
@@ -108,7 +108,7 @@ class Evaluator {
     while (take("or")) {
       const bool holds = number(left) != 0;
       const bool other = right_side(!holds, [&] { return both(); });
-      left = Value::of(std::uint64_t{holds || other});
+      left = Value::of_truth(holds || other);
     }
     --depth_;
     return left;
@@ -119,7 +119,7 @@ class Evaluator {
     while (take("and")) {
       const bool holds = number(left) != 0;
       const bool other = right_side(holds, [&] { return negation(); });
-      left = Value::of(std::uint64_t{holds && other});
+      left = Value::of_truth(holds && other);
     }
     return left;
   }
@@ -132,7 +132,7 @@ class Evaluator {
       is_plain = false;
     }
     const Value value = comparison();
-    return is_plain ? value : Value::of(std::uint64_t{(number(value) != 0) != is_negated});
+    return is_plain ? value : Value::of_truth((number(value) != 0) != is_negated);
   }
 
   Value comparison() {
@@ -140,13 +140,13 @@ class Evaluator {
     for (const std::string_view sign : {"==", "!=", "<=", ">=", "<", ">", "in"}) {
       if (take(sign)) {
         const Value right = sum();
-        return Value::of(std::uint64_t{is_needed_ && compare(sign, left, right)});
+        return Value::of_truth(is_needed_ && compare(sign, left, right));
       }
     }
     return left;
   }
 
-  bool compare(std::string_view sign, const Value& left, const Value& right) const {
+  [[nodiscard]] bool compare(std::string_view sign, const Value& left, const Value& right) const {
     if (sign == "in") {
       if (right.kind != Value::Kind::kList) {
         fail("right of 'in' a list is wanted");
@@ -258,7 +258,7 @@ class Evaluator {
     return is_needed_ ? named(std::string(token)) : Value();
   }
 
-  Value literal(std::string_view digits) const {
+  [[nodiscard]] Value literal(std::string_view digits) const {
     std::uint64_t result = 0;
     const auto [end, failure] =
         std::from_chars(digits.data(), digits.data() + digits.size(), result);
@@ -278,7 +278,7 @@ class Evaluator {
     return Value::of(std::uint64_t{list.items.size()});
   }
 
-  Value named(const std::string& name) const {
+  [[nodiscard]] Value named(const std::string& name) const {
     try {
       return names_(name);
     } catch (const Error& error) {
@@ -297,6 +297,10 @@ class Evaluator {
 
 Value Value::of(std::uint64_t number) {
   return {Kind::kNumber, number, {}, {}};
+}
+
+Value Value::of_truth(bool holds) {
+  return of(std::uint64_t{holds ? 1U : 0U});
 }
 
 Value Value::of(std::string text) {

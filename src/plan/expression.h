@@ -21,6 +21,7 @@ struct Value {
   std::vector<Value> items;
 
   static Value of(std::uint64_t number);
+  static Value of_truth(bool holds);
   static Value of(std::string text);
   static Value of(std::vector<Value> items);
 

@@ -39,7 +39,7 @@ class Builder {
 
   bool string(const std::string& value) { return add(JsonValue::string(value)); }
 
-  bool binary(nlohmann::json::binary_t& /*value*/) { return false; }
+  static bool binary(nlohmann::json::binary_t& /*value*/) { return false; }
 
   bool start_object(std::size_t /*size*/) { return open(JsonValue::Kind::kObject); }
 

@@ -68,7 +68,7 @@ class PatternSchemes {
   // The pattern with the fewest numbers that no name of another scheme matches.
   [[nodiscard]] std::string shortest(const Lookup& lookup) const {
     for (std::size_t kept = 0;; ++kept) {
-      const std::string pattern = with_numbers(lookup.name, kept);
+      std::string pattern = with_numbers(lookup.name, kept);
       if (std::has_single_bit(schemes_.at(pattern))) {
         return pattern;
       }

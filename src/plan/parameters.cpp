@@ -40,7 +40,7 @@ const JsonValue* find_path(const JsonValue& value, std::string_view path) {
 
 Value number_of(const std::string& key, const JsonValue& value) {
   if (value.kind == JsonValue::Kind::kBoolean) {
-    return Value::of(std::uint64_t{value.text == "true"});
+    return Value::of_truth(value.text == "true");
   }
   const std::optional<std::uint64_t> number = value.as_unsigned();
   if (!number) {
@@ -103,7 +103,7 @@ Parameter read_parameter(const ParameterSpec& spec,
                          const Parameters& before) {
   for (const std::string& key : spec.config_keys) {
     for (const std::string& section : sections) {
-      const std::string path = section + "." + key;
+      const std::string path = fmt::format("{}.{}", section, key);
       if (const JsonValue* const value = find_path(config, path)) {
         return {value_of(spec, path, *value), {}};
       }

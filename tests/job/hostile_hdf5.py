@@ -13,7 +13,9 @@ class HostileHdf5(JobTest):
             for option in ("--stats", "--scales"):
                 with self.subTest(ranks=ranks, option=option):
                     result = self.run_program("quantize", TINY, self.folder / "out", option, HOSTILE / "crashes-the-library.h5", ranks=ranks)
-                    self.assert_refused(result, 3, r"crashes-the-library\.h5", "is damaged: the HDF5 library crashed on it", "make the file anew")
+                    # A sanitizer ends the process before the signal does.
+                    self.assert_refused(result, 3, r"crashes-the-library\.h5", "is damaged: the HDF5 library (crashed on|broke down over) it",
+                                        "make the file anew")
                     self.assert_nothing_left(self.folder)
 
     def test_a_file_that_claims_more_memory_than_there_is(self):
