@@ -85,7 +85,7 @@ std::string layer_pattern(const Kind& kind, std::optional<std::uint64_t> offset)
     numbers.insert(layer + *offset);
   }
   for (const std::uint64_t layer : kind.quantized_layers) {
-    if (numbers.count(layer) != 0 || numbers.count(layer + *offset) != 0) {
+    if (numbers.contains(layer) || numbers.contains(layer + *offset)) {
       throw Error(ErrorCode::kInput,
                   fmt::format("{} is kept and {} is not, but servers add {} to layer numbers, so "
                               "that the two can't "

@@ -91,7 +91,7 @@ JsonValue fp8_channel_spec(bool is_activation) {
   return plain_spec("fp8_e4m3",
                     "per_channel",
                     "PerChannelMinMaxObserver",
-                    JsonValue::number(std::uint64_t{is_activation}),
+                    JsonValue::number(std::uint64_t{is_activation ? 1U : 0U}),
                     is_activation);
 }
 

@@ -69,9 +69,8 @@ std::vector<SchemeRule> rules_of(const JsonValue& value, const std::string& key)
     const JsonValue* const pattern = item.find("match");
     const JsonValue* const scheme = item.find("scheme");
     if (item.keys.size() != 2 || pattern == nullptr || scheme == nullptr) {
-      fail(fmt::format("{} must hold objects with \"match\" and \"scheme\", found {}",
-                       key,
-                       describe_json(item)));
+      fail(fmt::format(
+          R"({} must hold objects with "match" and "scheme", found {})", key, describe_json(item)));
     }
     rules.push_back({text_of(*pattern, "match"), choice_from_name(text_of(*scheme, "scheme"))});
   }

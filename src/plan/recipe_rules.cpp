@@ -111,7 +111,7 @@ void check_qwix(const Recipe& recipe) {
   }
   if (recipe.layout != Layout::kQwix &&
       (!recipe.jax_model.empty() || recipe.scale_type != ScaleType::kSource)) {
-    fail(fmt::format("jax_model and scale_type belong to layout \"qwix\", and the layout is \"{}\"",
+    fail(fmt::format(R"(jax_model and scale_type belong to layout "qwix", and the layout is "{}")",
                      layout_name(recipe.layout)));
   }
 }

@@ -184,6 +184,7 @@ std::vector<std::vector<std::size_t>> scheme_groups(const ResolvedArchitecture& 
     }
   }
   std::vector<std::vector<std::size_t>> groups;
+  groups.reserve(sets.size());
   for (auto& [root, tensors] : sets) {
     groups.push_back(std::move(tensors));
   }

@@ -10,10 +10,10 @@
 namespace quantmill {
 
 // Fills the weight's encoding and what one scale is for. `stored` is the checkpoint's tensors,
-// `codes` what its config.json says of the module. kInput: scales of a shape or type that no known
-// format has.
+// `settings` what its config.json says of the module. kInput: scales of a shape or type that no
+// known format has.
 void describe_byte_codes(const std::vector<SourceTensor>& stored,
-                         const CodeSettings& codes,
+                         const CodeSettings& settings,
                          SourceWeight& weight);
 
 }  // namespace quantmill

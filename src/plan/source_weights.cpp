@@ -283,9 +283,9 @@ class WeightFinder {
     }
   }
 
-  [[noreturn]] void fail_missing(const SourceWeight& weight,
-                                 const std::string& names,
-                                 std::string_view part = "scale") const {
+  [[noreturn]] static void fail_missing(const SourceWeight& weight,
+                                        const std::string& names,
+                                        std::string_view part = "scale") {
     fail(
         fmt::format("tensor {}: {} are codes of a quantized weight, but its {} is not in the "
                     "checkpoint (looked for {}); read without one every value would be wrong",

@@ -94,13 +94,13 @@ Value TensorMatcher::value_of(const std::string& name, const Binding& binding) c
   }
   if (const auto variant = variants_.find(name); variant != variants_.end()) {
     ++num_variable_;
-    return Value::of(std::uint64_t{variant->second});
+    return Value::of_truth(variant->second);
   }
   if (const auto condition = file_.conditions.find(name); condition != file_.conditions.end()) {
     if (++condition_depth_ > kMaxConditionDepth) {
       fail(fmt::format("the condition {} needs itself", name));
     }
-    const Value value = Value::of(std::uint64_t{holds(condition->second, binding)});
+    Value value = Value::of_truth(holds(condition->second, binding));
     --condition_depth_;
     return value;
   }

@@ -7,7 +7,8 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-// LAPACK; text lengths are how Fortran takes them.
+// LAPACK; text lengths and names are how Fortran takes them.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 void dpotrf_(const char* uplo, const int* n, double* a, const int* lda, int* info, std::size_t);
 void dtrtri_(const char* uplo,
@@ -19,6 +20,8 @@ void dtrtri_(const char* uplo,
              std::size_t,
              std::size_t);
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 namespace quantmill {
 namespace {

@@ -82,8 +82,8 @@ AxisPattern parse_axis_pattern(std::string_view text) {
   if (arrow == std::string_view::npos) {
     fail(text, "an arrow is wanted: \"out in -> in out\"");
   }
-  const AxisPattern pattern{parse_side(text.substr(0, arrow), text),
-                            parse_side(text.substr(arrow + 2), text)};
+  AxisPattern pattern{parse_side(text.substr(0, arrow), text),
+                      parse_side(text.substr(arrow + 2), text)};
   for (const AxisGroup& group : pattern.from) {
     for (const std::string& axis : group) {
       if (!has_axis(pattern.to, axis)) {

@@ -34,7 +34,7 @@ std::vector<std::pair<std::string, std::string>> read_expressions(const ObjectRe
   const JsonValue& object = reader.object(key);
   for (std::size_t i = 0; i < object.keys.size(); ++i) {
     if (object.items[i].kind != JsonValue::Kind::kString) {
-      fail(fmt::format("{}: \"{}\" in \"{}\" must be an expression in quotes, found {}",
+      fail(fmt::format(R"({}: "{}" in "{}" must be an expression in quotes, found {})",
                        reader.where(),
                        object.keys[i],
                        key,

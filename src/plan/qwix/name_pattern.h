@@ -36,7 +36,7 @@ class NamePattern {
     std::vector<std::string> choices;  // none: any
   };
 
-  [[nodiscard]] bool match_from(std::size_t piece,
+  [[nodiscard]] bool match_from(std::size_t index,
                                 std::string_view rest,
                                 NameBinding& binding) const;
 
