@@ -28,8 +28,8 @@ class GramFile {
   ~GramFile();
   GramFile(const GramFile&) = delete;
   GramFile& operator=(const GramFile&) = delete;
-  GramFile(GramFile&&) noexcept;
-  GramFile& operator=(GramFile&&) noexcept;
+  GramFile(GramFile&& other) noexcept;
+  GramFile& operator=(GramFile&& other) noexcept;
 
   // Of an input whose gram_tokens is not 0. kInput naming file and input: it is missing, of another
   // size than `channels` asks for, or holds NaN, infinity or a negative value on its diagonal.

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -34,7 +33,6 @@
 namespace quantmill::h5 {
 namespace {
 
-constexpr const char* kProgram = "/proc/self/exe";
 // The first argument of a process that is to answer; no command has such a name.
 constexpr const char* kArgument = "--hdf5-tree";
 // Of a file whose groups lead the library in circles. One of a million objects takes some ten.
@@ -43,11 +41,11 @@ constexpr rlim_t kMaxCpuSeconds = 600;
 constexpr std::uint64_t kLibraryBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{3} << 30;
 
-// Set before there are threads.
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
-std::atomic<bool> begins_processes = false;
-
 using Descriptor = UniqueHandle<DescriptorTraits>;
+
+// The file of this program, by whatever name it goes by now. Set before there are threads.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+Descriptor program;
 
 constexpr std::uint8_t kIsTree = 0;
 constexpr std::uint8_t kIsError = 1;
@@ -140,13 +138,14 @@ pid_t begin(const std::filesystem::path& file, int output) {
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawnattr_setsigmask(&attributes, &stops);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  std::string program = "quantmill";
+  const std::string program_path = fmt::format("/proc/self/fd/{}", program.get());
+  std::string name = "quantmill";
   std::string argument = kArgument;
   std::string path = file.string();
-  std::array<char*, 4> arguments = {program.data(), argument.data(), path.data(), nullptr};
+  std::array<char*, 4> arguments = {name.data(), argument.data(), path.data(), nullptr};
   pid_t process = 0;
-  const int error =
-      ::posix_spawn(&process, kProgram, &actions, &attributes, arguments.data(), environ);
+  const int error = ::posix_spawn(
+      &process, program_path.c_str(), &actions, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
@@ -209,7 +208,10 @@ std::optional<Answer> take_answer(std::span<const std::byte> bytes) {
 
 std::optional<int> serve_read_tree(std::span<char* const> arguments) {
   if (arguments.size() != 3 || std::string_view(arguments[1]) != kArgument) {
-    begins_processes = true;
+    // Not that link itself: under valgrind it would be valgrind.
+    std::error_code no_proc;
+    const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", no_proc);
+    program.reset(no_proc ? DescriptorTraits::null() : ::open(path.c_str(), O_PATH | O_CLOEXEC));
     return std::nullopt;
   }
   ::prctl(PR_SET_NAME, "quantmill-hdf5");
@@ -220,7 +222,7 @@ std::optional<int> serve_read_tree(std::span<char* const> arguments) {
 }
 
 Object read_tree(const std::filesystem::path& file) {
-  if (!begins_processes) {
+  if (!program.has_value()) {
     return walk_file(file);
   }
   Pipe pipe = make_pipe(file);

@@ -13,7 +13,7 @@ namespace quantmill::h5 {
 
 // Call first in a main, before there are threads. In a process that read_tree() began: answers it
 // and gives the exit status. In any other it returns nothing, and read_tree() begins processes of
-// this program from now on.
+// this program from now on (where /proc is mounted).
 std::optional<int> serve_read_tree(std::span<char* const> arguments);
 
 // walk_file(), in a process of its own if serve_read_tree() was called; else in this one. Its
