@@ -19,6 +19,7 @@ Statistics import_tensor_parallel(const std::filesystem::path& prefix,
                             prefix.string()));
   }
   std::vector<Statistics> parts;
+  parts.reserve(files.size());
   for (const std::filesystem::path& file : files) {
     parts.push_back(read_torch_statistics(file));
   }

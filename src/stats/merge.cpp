@@ -127,6 +127,7 @@ InputStatistics merge_parts(const std::string& name,
   merged.partition = partition;
   merged.part_channels.clear();
   std::vector<std::string> sources;
+  sources.reserve(parts.size());
   for (const InputStatistics* part : parts) {
     sources.push_back(part->source);
   }
@@ -221,7 +222,7 @@ Statistics merge_tensor_parallel(const std::vector<Statistics>& parts,
   return merged;
 }
 
-void RunMerger::add(Statistics run) {
+void RunMerger::add(Statistics&& run) {
   const std::size_t number = num_runs_++;
   for (auto& [name, input] : run) {
     Origin& origin = origins_[name];

@@ -32,7 +32,7 @@ Statistics merge_tensor_parallel(const std::vector<Statistics>& parts,
 // Holds what is merged and one run, however many there are.
 class RunMerger {
  public:
-  void add(Statistics run);
+  void add(Statistics&& run);  // which it takes apart
 
   // Of all that were added; the last call.
   Statistics finish();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/regular_expression.h"
 #include "base/version.h"
 #include "checkpoint/reader.h"
 #include "tests/support/temporary_folder.h"
@@ -57,10 +57,8 @@ std::function<bool(const std::string&)> containing(std::vector<std::string> part
 // first character.
 bool is_excluded(const std::vector<std::string>& exclude, const std::string& module) {
   return std::any_of(exclude.begin(), exclude.end(), [&](const std::string& entry) {
-    return entry == module ||
-           (entry.substr(0, 3) == "re:" &&
-            std::regex_search(
-                module, std::regex(entry.substr(3)), std::regex_constants::match_continuous));
+    return entry == module || (entry.substr(0, 3) == "re:" &&
+                               RegularExpression(entry.substr(3)).matches_start(module));
   });
 }
 

@@ -29,7 +29,7 @@ Partition all_replicated(const std::string&) {
 Statistics merge_runs(const std::vector<Statistics>& runs) {
   RunMerger merger;
   for (const Statistics& run : runs) {
-    merger.add(run);
+    merger.add(Statistics(run));
   }
   return merger.finish();
 }
