@@ -20,6 +20,7 @@ using test::golden;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// The checkpoint must outlive them.
 std::vector<TensorToPlace> tensors_of(const Checkpoint& checkpoint) {
   std::vector<TensorToPlace> result;
   for (const SourceTensor& tensor : checkpoint.tensors()) {
@@ -41,8 +42,8 @@ std::vector<std::string> names_of(const OutputShard& shard) {
 
 // Written by the safetensors library; BF16 and U8 tensors.
 TEST(PlaceTensors, ReproducesTheHeaderOfAFileOfTheLibrary) {
-  std::vector<TensorToPlace> tensors =
-      tensors_of(Checkpoint::open_file(golden("seed/as-written/model.safetensors")));
+  const Checkpoint written = Checkpoint::open_file(golden("seed/as-written/model.safetensors"));
+  std::vector<TensorToPlace> tensors = tensors_of(written);
   std::reverse(tensors.begin(), tensors.end());
   const std::vector<OutputShard> shards = place_tensors(tensors, 0).shards;
   ASSERT_EQ(shards.size(), 1U);
