@@ -12,7 +12,6 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include "stats/h5_library.h"
-#include "stats/h5_types.h"
 
 namespace quantmill::h5 {
 namespace {

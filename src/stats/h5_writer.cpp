@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
 #include "base/file.h"
-#include "stats/h5_types.h"
 
 namespace quantmill::h5 {
 namespace {
@@ -61,6 +61,22 @@ Identifier memory_access(std::string& memory) {
   callbacks.udata = &memory;
   check_property(H5Pset_file_image_callbacks(properties.get(), &callbacks));
   return properties;
+}
+
+// The type in the file; the same in memory, for quantmill runs on little-endian machines only
+// (base/checked.h).
+template <typename T>
+hid_t type_of() {
+  if constexpr (std::is_same_v<T, float>) {
+    return H5T_IEEE_F32LE;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return H5T_IEEE_F64LE;
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    return H5T_STD_I64LE;
+  } else {
+    static_assert(std::is_same_v<T, std::uint64_t>);
+    return H5T_STD_U64LE;
+  }
 }
 
 Identifier written(std::int64_t identifier, const std::string& failure) {
