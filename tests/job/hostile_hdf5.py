@@ -23,7 +23,9 @@ class HostileHdf5(JobTest):
         self.assert_refused(result, 3, r"claims-17-gigabytes\.h5", "damaged", "memory allocation failed")
 
     def test_a_file_that_crashes_other_readers(self):
-        self.assert_refused(self.run_program("stats", "show", HOSTILE / "crashes-h5py.h5"), 3, r"crashes-h5py\.h5.*/inputs/b%2Fc", "HDF5: ")
+        # What the library does with it depends on what is in memory.
+        self.assert_refused(self.run_program("stats", "show", HOSTILE / "crashes-h5py.h5"), 3,
+                            r"crashes-h5py\.h5.*(/inputs/b%2Fc: .*HDF5: |is damaged: the HDF5 library)")
 
     def test_damage_anywhere(self):
         whole = self.folder / "whole.h5"
