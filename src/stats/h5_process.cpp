@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -47,25 +48,9 @@ using Descriptor = UniqueHandle<DescriptorTraits>;
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 Descriptor program;
 
-constexpr std::uint8_t kIsTree = 0;
-constexpr std::uint8_t kIsError = 1;
-
-// The file's tree, or what went wrong.
-std::vector<std::byte> answer(const std::filesystem::path& file) {
-  std::vector<std::byte> bytes;
-  try {
-    ask_for_memory();
-    const std::vector<std::byte> tree = serialize(walk_file(file));
-    pack(bytes, kIsTree);
-    pack_sequence(bytes, tree);
-  } catch (const std::exception& exception) {
-    const Error error = as_error(exception);
-    pack(bytes, kIsError);
-    pack(bytes, error.code());
-    pack_sequence(bytes, error.message());
-  }
-  return bytes;
-}
+// How an answer begins.
+constexpr std::byte kIsTree{0};
+constexpr std::byte kIsError{1};
 
 // Address space that this process has, in bytes.
 std::uint64_t address_space() {
@@ -98,6 +83,24 @@ bool write_all(int descriptor, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<std::size_t>(std::max<ssize_t>(0, written)));
   }
   return true;
+}
+
+bool send(int descriptor, std::byte kind, std::span<const std::byte> bytes) {
+  return write_all(descriptor, std::span(&kind, 1)) && write_all(descriptor, bytes);
+}
+
+// Sends the file's tree, or what went wrong.
+bool answer(const std::filesystem::path& file, int output) {
+  try {
+    ask_for_memory();
+    return send(output, kIsTree, serialize(walk_file(file)));
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
+    Packer packer;
+    packer.value(error.code());
+    packer.sequence(error.message());
+    return send(output, kIsError, packer.take());
+  }
 }
 
 [[noreturn]] void fail_to_begin(const std::filesystem::path& file, int error) {
@@ -190,15 +193,19 @@ using Answer = std::variant<Object, Error>;
 
 // Nothing if these are not the bytes of answer(): the library had broken the process that gave it.
 std::optional<Answer> take_answer(std::span<const std::byte> bytes) {
+  if (bytes.empty() || (bytes.front() != kIsTree && bytes.front() != kIsError)) {
+    return std::nullopt;
+  }
   try {
-    Unpacker packed(bytes);
-    const auto kind = packed.take<std::uint8_t>();
-    if (kind == kIsTree) {
-      return deserialize_object(packed.take_sequence<std::vector<std::byte>>());
+    if (bytes.front() == kIsTree) {
+      return deserialize_object(bytes.subspan(1));
     }
-    check_invariant(kind == kIsError, "an answer is a tree or an error");
-    const auto code = packed.take<ErrorCode>();
-    return Error(code, packed.take_sequence<std::string>());
+    Unpacker unpacker(bytes.subspan(1));
+    ErrorCode code{};
+    std::string message;
+    unpacker.value(code);
+    unpacker.sequence(message);
+    return Error(code, message);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -218,7 +225,7 @@ std::optional<int> serve_read_tree(std::span<char* const> arguments) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit_library(arguments[2]);
   // Whatever the library left behind is not tidied up.
-  ::_exit(write_all(STDOUT_FILENO, answer(arguments[2])) ? 0 : 1);
+  ::_exit(answer(arguments[2], STDOUT_FILENO) ? 0 : 1);
 }
 
 Object read_tree(const std::filesystem::path& file) {

@@ -14,21 +14,6 @@
 namespace quantmill::h5 {
 namespace {
 
-[[noreturn]] void refuse(const std::string& where, std::string_view what) {
-  throw Error(ErrorCode::kInput, fmt::format("{}: {}", where, what));
-}
-
-void require(bool holds, const std::string& where, std::string_view what) {
-  if (!holds) {
-    refuse(where, what);
-  }
-}
-
-// What can't be read is refused when it is wanted.
-void require_readable(const std::string& problem, const std::string& where) {
-  require(problem.empty(), where, problem);
-}
-
 template <typename T>
 constexpr ValueType type_of() {
   if constexpr (std::is_same_v<T, float>) {
@@ -66,53 +51,68 @@ TypeName describe_type(ValueType type) {
   return {};
 }
 
-void require_type(ValueType found, ValueType wanted, const std::string& where) {
-  if (found != wanted) {
-    refuse(where, fmt::format("its values are not of type {}", describe_type(wanted).name));
-  }
+// Each of these gives the end of a message, empty if nothing is wrong, as `problem` of a tree is.
+
+std::string problem_of_type(ValueType found, ValueType wanted) {
+  return found == wanted ? std::string()
+                         : fmt::format("its values are not of type {}", describe_type(wanted).name);
 }
 
-void require_line(const Shape& shape, const std::string& where) {
-  if (shape.is_scalar || shape.rank != 1) {
-    refuse(where, fmt::format("has {} dimensions; one is expected", shape.rank));
-  }
+std::string problem_of_line(const Shape& shape) {
+  return !shape.is_scalar && shape.rank == 1
+             ? std::string()
+             : fmt::format("has {} dimensions; one is expected", shape.rank);
 }
 
 // Plain storage only: nothing compressed (a small file may then not unfold into a large one), and
 // nothing outside.
-void require_stored(const Storage& storage,
-                    std::size_t element_bytes,
-                    std::uint64_t file_bytes,
-                    const std::string& where) {
-  require_line(storage.shape, where);
+std::string problem_of_storage(const Storage& storage,
+                               std::size_t element_bytes,
+                               std::uint64_t file_bytes) {
+  if (std::string problem = problem_of_line(storage.shape); !problem.empty()) {
+    return problem;
+  }
   const std::uint64_t size = storage.shape.size;
   if (size > file_bytes / std::max<std::size_t>(1, element_bytes)) {
-    refuse(
-        where,
-        fmt::format("claims {} values, more than the file ({} bytes) can hold", size, file_bytes));
+    return fmt::format(
+        "claims {} values, more than the file ({} bytes) can hold", size, file_bytes);
   }
   const std::uint64_t wanted_bytes = size * element_bytes;
   if (!storage.is_contiguous || storage.size_bytes != wanted_bytes) {
-    refuse(where,
-           "is not stored contiguously in this file; write it without chunks, compression or "
-           "external storage");
+    return "is not stored contiguously in this file; write it without chunks, compression or "
+           "external storage";
   }
   if (wanted_bytes > 0 &&
       (storage.offset > file_bytes || wanted_bytes > file_bytes - storage.offset)) {
-    refuse(where, "its values lie outside the file, which is damaged or cut short");
+    return "its values lie outside the file, which is damaged or cut short";
   }
+  return {};
 }
 
 }  // namespace
 
-Group::Group(const Object& group, const File& file, std::string path)
+Group::Group(const Object& group, const OpenFile& file, std::string path)
     : group_(&group), file_(&file), path_(std::move(path)) {
-  require_readable(group.problem, describe());
+  require_none({}, group.problem);
 }
 
 std::string Group::describe(std::string_view child) const {
   const std::string_view separator = path_.ends_with('/') || child.empty() ? "" : "/";
-  return fmt::format("\"{}\": {}{}{}", file_->path().string(), path_, separator, child);
+  return fmt::format("\"{}\": {}{}{}", file_->file.path().string(), path_, separator, child);
+}
+
+void Group::refuse(std::string_view child, std::string_view problem) const {
+  throw Error(ErrorCode::kInput, fmt::format("{}: {}", describe(child), problem));
+}
+
+void Group::require(bool holds, std::string_view child, std::string_view problem) const {
+  if (!holds) {
+    refuse(child, problem);
+  }
+}
+
+void Group::require_none(std::string_view child, std::string_view problem) const {
+  require(problem.empty(), child, problem);
 }
 
 const Object* Group::find(const std::string& name) const {
@@ -120,34 +120,46 @@ const Object* Group::find(const std::string& name) const {
   if (found == group_->children.end()) {
     return nullptr;
   }
-  const Object& object = found->second;
-  require(object.kind != ObjectKind::kLink, describe(name), "is a link to another place");
-  return &object;
+  require(found->second.kind != ObjectKind::kLink, name, "is a link to another place");
+  return &found->second;
+}
+
+const Object& Group::find_object(const std::string& name,
+                                 ObjectKind kind,
+                                 std::string_view kind_name) const {
+  const Object* const object = find(name);
+  if (object == nullptr) {
+    refuse(name, fmt::format("the {} is missing", kind_name));
+  }
+  require_none(name, object->problem);
+  if (object->kind != kind) {
+    refuse(name, fmt::format("is not a readable {}", kind_name));
+  }
+  return *object;
 }
 
 const Attribute& Group::find_attribute(const std::string& attribute) const {
   const auto found = group_->attributes.find(attribute);
-  if (found == group_->attributes.end()) {
-    refuse(describe(attribute), "the attribute is missing");
-  }
-  require_readable(found->second.problem, describe(attribute));
+  require(found != group_->attributes.end(), attribute, "the attribute is missing");
+  require_none(attribute, found->second.problem);
   return found->second;
 }
 
+const Attribute& Group::find_value(const std::string& attribute) const {
+  const Attribute& found = find_attribute(attribute);
+  require(found.shape.is_scalar, attribute, "the attribute is not a single value");
+  return found;
+}
+
 const Storage& Group::find_dataset(const std::string& name) const {
-  const Object* const object = find(name);
-  if (object == nullptr) {
-    refuse(describe(name), "the dataset is missing");
-  }
-  require_readable(object->problem, describe(name));
-  require(object->kind == ObjectKind::kDataset, describe(name), "is not a readable dataset");
-  return object->storage;
+  return find_object(name, ObjectKind::kDataset, "dataset").storage;
 }
 
 const Storage& Group::find_line(const std::string& name, ValueType type) const {
   const Storage& storage = find_dataset(name);
-  require_type(storage.type, type, describe(name));
-  require_stored(storage, describe_type(type).size_bytes, file_->size_bytes(), describe(name));
+  require_none(name, problem_of_type(storage.type, type));
+  require_none(name,
+               problem_of_storage(storage, describe_type(type).size_bytes, file_->size_bytes));
   return storage;
 }
 
@@ -169,28 +181,22 @@ bool Group::has_attribute(const std::string& attribute) const {
 }
 
 Group Group::open_group(const std::string& name) const {
-  const Object* const object = find(name);
-  if (object == nullptr) {
-    refuse(describe(name), "the group is missing");
-  }
-  require_readable(object->problem, describe(name));
-  require(object->kind == ObjectKind::kGroup, describe(name), "is not a readable group");
-  return {*object, *file_, path_.ends_with('/') ? path_ + name : path_ + '/' + name};
+  return {find_object(name, ObjectKind::kGroup, "group"),
+          *file_,
+          path_.ends_with('/') ? path_ + name : path_ + '/' + name};
 }
 
 std::string Group::read_text(const std::string& attribute) const {
-  const Attribute& found = find_attribute(attribute);
-  require(found.shape.is_scalar, describe(attribute), "the attribute is not a single value");
-  require(found.type == ValueType::kText, describe(attribute), "is not text");
+  const Attribute& found = find_value(attribute);
+  require(found.type == ValueType::kText, attribute, "is not text");
   return found.text;
 }
 
 template <typename T>
 T Group::read_attribute(const std::string& attribute) const {
-  const Attribute& found = find_attribute(attribute);
-  require(found.shape.is_scalar, describe(attribute), "the attribute is not a single value");
-  require_type(found.type, type_of<T>(), describe(attribute));
-  require(found.values.size() == 1, describe(attribute), "the attribute is damaged");
+  const Attribute& found = find_value(attribute);
+  require_none(attribute, problem_of_type(found.type, type_of<T>()));
+  require(found.values.size() == 1, attribute, "the attribute is damaged");
   return std::bit_cast<T>(found.values.front());
 }
 
@@ -200,8 +206,8 @@ template double Group::read_attribute(const std::string&) const;
 
 std::vector<std::uint64_t> Group::read_attribute_list(const std::string& attribute) const {
   const Attribute& found = find_attribute(attribute);
-  require_type(found.type, ValueType::kUnsigned64, describe(attribute));
-  require_line(found.shape, describe(attribute));
+  require_none(attribute, problem_of_type(found.type, ValueType::kUnsigned64));
+  require_none(attribute, problem_of_line(found.shape));
   return found.values;
 }
 
@@ -214,8 +220,8 @@ std::vector<T> Group::read_dataset(const std::string& name, std::optional<Range>
       "a part of a dataset is not in it");
   std::vector<T> values(narrow<std::size_t>(range.size));
   if (!values.empty()) {
-    file_->read_at(storage.offset + range.first * sizeof(T),
-                   std::as_writable_bytes(std::span(values)));
+    file_->file.read_at(storage.offset + range.first * sizeof(T),
+                        std::as_writable_bytes(std::span(values)));
   }
   return values;
 }
@@ -233,14 +239,13 @@ template std::uint64_t Group::dataset_size<float>(const std::string&) const;
 template std::uint64_t Group::dataset_size<double>(const std::string&) const;
 
 std::vector<std::string> Group::read_text_list(const std::string& name) const {
-  const std::string where = describe(name);
   const Storage& storage = find_dataset(name);
-  require(storage.type == ValueType::kText, where, "is not text of one length");
+  require(storage.type == ValueType::kText, name, "is not text of one length");
   const std::size_t length = storage.text_bytes;
-  require_stored(storage, length, file_->size_bytes(), where);
+  require_none(name, problem_of_storage(storage, length, file_->size_bytes));
   std::string text(storage.size_bytes, '\0');
   if (!text.empty()) {
-    file_->read_at(storage.offset, std::as_writable_bytes(std::span(text)));
+    file_->file.read_at(storage.offset, std::as_writable_bytes(std::span(text)));
   }
   std::vector<std::string> texts;
   texts.reserve(storage.shape.size);
@@ -252,7 +257,9 @@ std::vector<std::string> Group::read_text_list(const std::string& name) const {
 }
 
 Reader::Reader(const std::filesystem::path& file)
-    : file_(File::open_to_read(file)), root_(read_tree(file)) {}
+    : file_{File::open_to_read(file)}, root_(read_tree(file)) {
+  file_.size_bytes = file_.file.size_bytes();
+}
 
 Group Reader::root() const {
   return {root_, file_, "/"};

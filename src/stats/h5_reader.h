@@ -22,6 +22,11 @@ struct Range {
   std::uint64_t size = 0;
 };
 
+struct OpenFile {
+  File file;
+  std::uint64_t size_bytes = 0;
+};
+
 // A group of a file. Must not outlive its Reader.
 // Text is of fixed length, padded with NUL; an attribute's text of variable length, as h5py writes
 // it, is read too. Errors: kInput, naming file and object: an object that is missing or of another
@@ -53,15 +58,25 @@ class Group {
 
  private:
   friend class Reader;
-  Group(const Object& group, const File& file, std::string path);
+  Group(const Object& group, const OpenFile& file, std::string path);
+  // kInput, "calib.h5: /inputs/fc: problem", of something in the group or, if empty, the group.
+  [[noreturn]] void refuse(std::string_view child, std::string_view problem) const;
+  void require(bool holds, std::string_view child, std::string_view problem) const;
+  // That the problem is empty.
+  void require_none(std::string_view child, std::string_view problem) const;
   [[nodiscard]] const Object* find(const std::string& name) const;
+  [[nodiscard]] const Object& find_object(const std::string& name,
+                                          ObjectKind kind,
+                                          std::string_view kind_name) const;
   [[nodiscard]] const Attribute& find_attribute(const std::string& attribute) const;
+  // One that is a single value.
+  [[nodiscard]] const Attribute& find_value(const std::string& attribute) const;
   [[nodiscard]] const Storage& find_dataset(const std::string& name) const;
   // Of a dataset that is one line of `type`, all of it in this file.
   [[nodiscard]] const Storage& find_line(const std::string& name, ValueType type) const;
 
   const Object* group_;
-  const File* file_;
+  const OpenFile* file_;
   std::string path_;
 };
 
@@ -78,7 +93,7 @@ class Reader {
   [[nodiscard]] Group root() const;
 
  private:
-  File file_;
+  OpenFile file_;
   Object root_;
 };
 

@@ -43,7 +43,8 @@ void note_problem(std::string& problem, Body&& body) {
 }
 
 // For the library's callbacks that are told a name: no exception passes through C.
-herr_t add_name(const char* name, void* names) noexcept {
+template <typename Info>
+herr_t add_name(hid_t /*of*/, const char* name, const Info* /*info*/, void* names) noexcept {
   try {
     static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
@@ -52,35 +53,12 @@ herr_t add_name(const char* name, void* names) noexcept {
   }
 }
 
-std::vector<std::string> attribute_names(hid_t object) {
+// The names that `iterate`, H5Aiterate2 or H5Literate, tells of `of`.
+template <typename Info, typename Iterate>
+std::vector<std::string> list_names(Iterate iterate, hid_t of, std::string_view failure) {
   std::vector<std::string> names;
   hsize_t position = 0;
-  check_read(H5Aiterate2(
-                 object,
-                 H5_INDEX_NAME,
-                 H5_ITER_INC,
-                 &position,
-                 [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-                   return add_name(name, out);
-                 },
-                 &names),
-             "its attributes cannot be listed");
-  return names;
-}
-
-std::vector<std::string> child_names(hid_t group) {
-  std::vector<std::string> names;
-  hsize_t position = 0;
-  check_read(H5Literate(
-                 group,
-                 H5_INDEX_NAME,
-                 H5_ITER_INC,
-                 &position,
-                 [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
-                   return add_name(name, out);
-                 },
-                 &names),
-             "its contents cannot be listed");
+  check_read(iterate(of, H5_INDEX_NAME, H5_ITER_INC, &position, add_name<Info>, &names), failure);
   return names;
 }
 
@@ -119,10 +97,12 @@ class Walk {
     Object object;
     object.kind = ObjectKind::kGroup;
     note_problem(object.problem, [&] {
-      for (const std::string& name : attribute_names(opened_group)) {
+      for (const std::string& name :
+           list_names<H5A_info_t>(H5Aiterate2, opened_group, "its attributes cannot be listed")) {
         object.attributes.emplace(name, attribute(opened_group, name));
       }
-      for (const std::string& name : child_names(opened_group)) {
+      for (const std::string& name :
+           list_names<H5L_info_t>(H5Literate, opened_group, "its contents cannot be listed")) {
         object.children.emplace(name, child(opened_group, name, depth + 1));
       }
     });
@@ -132,10 +112,10 @@ class Walk {
  private:
   // Objects that claim more than the file has, and groups linked from many places, are refused.
   void count(std::uint64_t num_bytes) {
-    taken_bytes_ += num_bytes;
-    if (num_bytes > file_bytes_ || taken_bytes_ > file_bytes_) {
+    if (num_bytes > file_bytes_ - taken_bytes_) {
       throw TooMuch();
     }
+    taken_bytes_ += num_bytes;
   }
 
   Attribute attribute(hid_t object, const std::string& name) {

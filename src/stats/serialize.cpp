@@ -1,44 +1,38 @@
 #include "stats/serialize.h"
 
-#include <string>
-
 #include "base/packing.h"
 
 namespace quantmill {
+namespace {
+
+// Every field, for a Packer or an Unpacker.
+template <typename Archive, typename Table>
+void transfer(Archive& archive, Table& statistics) {
+  archive.map(statistics, [](Archive& fields, auto& input) {
+    fields.sequence(input.absmean);
+    fields.sequence(input.sqmean);
+    fields.sequence(input.absmax);
+    fields.value(input.count);
+    fields.value(input.has_count);
+    fields.value(input.gram_tokens);
+    fields.enumeration(input.partition, Partition::kRow);
+    fields.sequence(input.part_channels);
+    fields.sequence(input.source);
+  });
+}
+
+}  // namespace
 
 std::vector<std::byte> serialize(const Statistics& statistics) {
-  std::vector<std::byte> bytes;
-  pack(bytes, statistics.size());
-  for (const auto& [name, input] : statistics) {
-    pack_sequence(bytes, name);
-    pack_sequence(bytes, input.absmean);
-    pack_sequence(bytes, input.sqmean);
-    pack_sequence(bytes, input.absmax);
-    pack(bytes, input.count);
-    pack(bytes, input.has_count);
-    pack(bytes, input.gram_tokens);
-    pack(bytes, input.partition);
-    pack_sequence(bytes, input.part_channels);
-    pack_sequence(bytes, input.source);
-  }
-  return bytes;
+  Packer packer;
+  transfer(packer, statistics);
+  return packer.take();
 }
 
 Statistics deserialize_statistics(std::span<const std::byte> bytes) {
   Statistics statistics;
-  Unpacker packed(bytes);
-  for (auto left = packed.take<std::size_t>(); left > 0; --left) {
-    InputStatistics& input = statistics[packed.take_sequence<std::string>()];
-    input.absmean = packed.take_sequence<std::vector<double>>();
-    input.sqmean = packed.take_sequence<std::vector<double>>();
-    input.absmax = packed.take_sequence<std::vector<double>>();
-    input.count = packed.take<std::uint64_t>();
-    input.has_count = packed.take<bool>();
-    input.gram_tokens = packed.take<std::uint64_t>();
-    input.partition = packed.take<Partition>();
-    input.part_channels = packed.take_sequence<std::vector<std::uint64_t>>();
-    input.source = packed.take_sequence<std::string>();
-  }
+  Unpacker unpacker(bytes);
+  transfer(unpacker, statistics);
   return statistics;
 }
 
