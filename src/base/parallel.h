@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 namespace quantmill {
 
@@ -17,5 +18,16 @@ void run_workers(int num_workers, const std::function<void(int worker)>& body);
 void run_indexed(int num_workers,
                  std::size_t count,
                  const std::function<void(std::size_t index, int worker)>& body);
+
+// As many as there are workers, each made of the same arguments, none of which is moved from.
+template <typename Worker, typename... Arguments>
+std::vector<Worker> make_workers(int num_workers, Arguments&&... arguments) {
+  std::vector<Worker> workers;
+  workers.reserve(static_cast<std::size_t>(num_workers));
+  for (int worker = 0; worker < num_workers; ++worker) {
+    workers.emplace_back(arguments...);
+  }
+  return workers;
+}
 
 }  // namespace quantmill

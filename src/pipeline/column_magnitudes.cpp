@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/parallel.h"
 #include "pipeline/device_errors.h"
 
 namespace quantmill {
@@ -115,11 +116,7 @@ MagnitudeTable measure_column_magnitudes(const Team& team,
   const auto shares_of = [&](std::size_t task) {
     return std::span(all).subspan(offsets[task] + num_columns(task), num_columns(task));
   };
-  std::vector<MagnitudeMeter> workers;
-  workers.reserve(static_cast<std::size_t>(team.num_threads));
-  for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, plan);
-  }
+  auto workers = make_workers<MagnitudeMeter>(team.num_threads, context, checkpoint, plan);
   run_tasks(
       team,
       {"measure",

@@ -54,22 +54,6 @@ std::vector<float> shared_maxima(const Plan& plan, const std::vector<double>& of
   return result;
 }
 
-std::vector<RowProducer> make_workers(const Context& context,
-                                      const Checkpoint& checkpoint,
-                                      const Plan& plan,
-                                      const std::vector<ActivationFold>& folds,
-                                      const ColumnImportance& importance,
-                                      std::uint64_t buffer_bytes,
-                                      int num_threads) {
-  std::vector<RowProducer> workers;
-  workers.reserve(static_cast<std::size_t>(num_threads));
-  for (int worker = 0; worker < num_threads; ++worker) {
-    workers.emplace_back(
-        context, checkpoint, plan, folds, TensorRanges{}, importance, nullptr, buffer_bytes);
-  }
-  return workers;
-}
-
 }  // namespace
 
 bool is_measured(const TensorWork& work) {
@@ -91,8 +75,15 @@ std::vector<float> measure_weights(const Team& team,
     return shared_maxima(plan, maxima);
   }
   const ColumnImportance importance(plan.architecture, {});  // nothing is encoded
-  std::vector<RowProducer> workers =
-      make_workers(context, checkpoint, plan, folds, importance, buffer_bytes, team.num_threads);
+  auto workers = make_workers<RowProducer>(team.num_threads,
+                                           context,
+                                           checkpoint,
+                                           plan,
+                                           folds,
+                                           TensorRanges{},
+                                           importance,
+                                           nullptr,
+                                           buffer_bytes);
   for (const std::size_t task : measured) {
     const auto earlier = journal.find(JournalPhase::kMeasure, task, 1);
     if (team.is_leader() && earlier) {  // one rank brings in what earlier runs found

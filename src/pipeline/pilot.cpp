@@ -208,12 +208,15 @@ void time_writing(const Context& context,
   const TensorRanges ranges{std::vector<float>(plan.tensors.size(), 1.0F),
                             std::vector<float>(plan.tensors.size(), 1.0F),
                             {}};
-  std::vector<RowProducer> workers;
-  workers.reserve(static_cast<std::size_t>(request.workers));
-  for (int worker = 0; worker < request.workers; ++worker) {
-    workers.emplace_back(
-        context, checkpoint, plan, folds, ranges, importance, feedback, request.buffer_bytes);
-  }
+  auto workers = make_workers<RowProducer>(request.workers,
+                                           context,
+                                           checkpoint,
+                                           plan,
+                                           folds,
+                                           ranges,
+                                           importance,
+                                           feedback,
+                                           request.buffer_bytes);
   TaskKinds measured;
   TaskKinds written;
   const auto cost = [&](std::size_t task) {

@@ -233,11 +233,8 @@ std::vector<double> weight_errors(const Team& team,
   const auto part = [&](std::size_t task) {
     return std::span(sums).subspan(task * num_candidates, num_candidates);
   };
-  std::vector<TaskEvaluator> workers;
-  workers.reserve(static_cast<std::size_t>(team.num_threads));
-  for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(context, checkpoint, inputs, candidates);
-  }
+  auto workers =
+      make_workers<TaskEvaluator>(team.num_threads, context, checkpoint, inputs, candidates);
   for (std::size_t task = 0; task < plan.search_tasks.size(); ++task) {
     const auto earlier = journal.find(JournalPhase::kSearch, task, num_candidates);
     if (team.is_leader() && earlier) {  // one rank brings in what earlier runs found

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "checkpoint/reader.h"
 #include "kernels/convert.h"
 #include "pipeline/carried_scales.h"
@@ -228,16 +229,15 @@ void verify_bytes(const Team& team,
     for (const OutputShard& shard : plan.shards) {
       files.push_back(File::open_to_read(options.out / shard.file_name));
     }
-    for (int worker = 0; worker < team.num_threads; ++worker) {
-      workers.emplace_back(context,
-                           *job.source,
-                           plan,
-                           job.folds,
-                           job.ranges,
-                           *job.importance,
-                           job.feedback.get(),
-                           kBufferBytes);
-    }
+    workers = make_workers<RowProducer>(team.num_threads,
+                                        context,
+                                        *job.source,
+                                        plan,
+                                        job.folds,
+                                        job.ranges,
+                                        *job.importance,
+                                        job.feedback.get(),
+                                        kBufferBytes);
   });
   const auto remake = [&](std::size_t index, int worker) {
     const WriteTask& task = plan.write_tasks[index];

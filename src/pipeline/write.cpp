@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "pipeline/node_spans.h"
 
 namespace quantmill {
@@ -227,12 +228,15 @@ WrittenShards write_shards(const Team& team,
   std::vector<File> files;
   team.world.collectively([&] { create_shards(team, plan, folder, resumed); });
   team.world.collectively([&] { files = open_shards(plan, folder); });
-  std::vector<RowProducer> workers;
-  workers.reserve(static_cast<std::size_t>(team.num_threads));
-  for (int worker = 0; worker < team.num_threads; ++worker) {
-    workers.emplace_back(
-        context, checkpoint, plan, folds, ranges, importance, feedback, buffer_bytes);
-  }
+  auto workers = make_workers<RowProducer>(team.num_threads,
+                                           context,
+                                           checkpoint,
+                                           plan,
+                                           folds,
+                                           ranges,
+                                           importance,
+                                           feedback,
+                                           buffer_bytes);
   // Shards with bytes that are not synced yet. Set after the bytes are written and before their
   // task is noted.
   std::vector<std::atomic<bool>> touched(plan.shards.size());
